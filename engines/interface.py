@@ -1,0 +1,119 @@
+"""What a worker asks of an engine. One engine holds one resident model.
+
+Threads: ``build`` (one per engine module), ``submit``, ``cancel``, ``step``, ``shed``, ``memory`` and ``close`` are called on the
+worker's device thread and nowhere else, since MLX streams belong to threads. ``prepare`` is called on another thread, many at
+a time, and touches no MLX.
+
+The loop that drives a text engine (``engines/worker.py``) reads like this::
+
+    prepared = engine.prepare(request)          # template, tokenise: any thread; RequestError is the client's answer
+    engine.submit(request_id, prepared)         # device thread; queues it
+    while engine.busy:
+        send(Events(engine.step()))             # admit, prefill a chunk, decode one token a row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engines.wire import Event, LoadModel, MemoryReport, TextRequest
+
+__all__ = [
+    "BuildEngine",
+    "EmbeddingEngine",
+    "Engine",
+    "EngineInfo",
+    "RerankEngine",
+    "ReportProgress",
+    "SttEngine",
+    "TextEngine",
+    "TtsEngine",
+]
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What is known once a model is built."""
+
+    kv_bytes_per_token: int
+    context: int  # tokens
+    width: int  # rows decoded together at most
+    kernels: str  # "portable", "cpu-avx512", "cuda", "metal", "simulated"
+    device: str  # "cpu" or "gpu"
+
+
+ReportProgress = Callable[[float], None]
+"""Called with a fraction from 0 to 1 as a model is built."""
+
+
+class BuildEngine(Protocol):
+    """An engine module's ``build(load, report)``: makes the resident engine, or raises CheckpointError, MissingExtra,
+    BackendError."""
+
+    def __call__(self, load: LoadModel, report: ReportProgress) -> Engine: ...
+
+
+class Engine(Protocol):
+    """What every engine has, whatever its task."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def busy(self) -> bool:
+        """True while a step would do something."""
+        ...
+
+    def step(self) -> Sequence[Event]:
+        """One tick, at most about a second long; the events it brought forth, in order."""
+        ...
+
+    def cancel(self, request_id: int) -> None:
+        """Ends this request: the next step answers its terminal event. Unknown ids are ignored."""
+        ...
+
+    def set_grant(self, grant_bytes: int) -> None:
+        """KV and caches may hold this many bytes from now on."""
+        ...
+
+    def shed(self, byte_count: int) -> None:
+        """Gives back at least this many bytes of caches, if there are so many."""
+        ...
+
+    def memory(self) -> MemoryReport:
+        """Measured bytes now. ``static`` is filled in by the worker, which took the reading before the build."""
+        ...
+
+    def close(self) -> None:
+        """Persists what is eligible and lets the model go."""
+        ...
+
+
+class TextEngine(Engine, Protocol):
+    """Chat and completion. Vision models are text engines too."""
+
+    def prepare(self, request: TextRequest) -> Any:
+        """Template and tokenise: an opaque value for ``submit``. Any thread. RequestError when it cannot be served."""
+        ...
+
+    def submit(self, request_id: int, prepared: Any) -> None:
+        """Queues a prepared request; its events come from ``step``."""
+        ...
+
+
+class EmbeddingEngine(Engine, Protocol):
+    """Texts to vectors. Its request and event types come with the engine."""
+
+
+class RerankEngine(Engine, Protocol):
+    """A query and documents to scores. Its request and event types come with the engine."""
+
+
+class SttEngine(Engine, Protocol):
+    """Audio to text. Its request and event types come with the engine."""
+
+
+class TtsEngine(Engine, Protocol):
+    """Text to audio. Its request and event types come with the engine."""
