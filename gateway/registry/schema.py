@@ -1,0 +1,150 @@
+"""The registry file's shape: every key, its type, its range and its default.
+
+These Structs are what YAML is checked against (``load.py``), strictly: a key that is not a field here is an error. Keys that
+are part of the format but not built yet are in :data:`NOT_BUILT`, and are refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from engines.wire import Task
+from gateway.registry.values import ByteSize
+
+__all__ = [
+    "NOT_BUILT",
+    "ApiKeyEntry",
+    "MemorySection",
+    "ModelEntry",
+    "Policy",
+    "RegistryFile",
+    "ServerSection",
+    "SimulateSection",
+    "WorkersSection",
+]
+
+NOT_BUILT: dict[str, frozenset[str]] = {
+    "": frozenset({"profiles", "rules"}),
+    "server": frozenset({"media_urls"}),
+    "models[]": frozenset({"kv_bits", "mmproj", "adapter", "dtype", "profile", "profiles", "overrides"}),
+}
+"""Section → keys the format knows and this version refuses."""
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+)*$", max_length=256)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=1e9)]
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Priority = Literal["interactive", "normal", "batch"]
+
+
+class ApiKeyEntry(msgspec.Struct, kw_only=True, frozen=True):
+    """A key with what it may do."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    scopes: Annotated[tuple[Literal["infer", "admin"], ...], Meta(min_length=1)] = ("infer", "admin")
+    concurrency: Count | None = None
+
+
+class ServerSection(msgspec.Struct, kw_only=True, frozen=True):
+    """``server``: where to listen, for whom, and what a request may hold. A change needs a restart."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    api_keys: tuple[str | ApiKeyEntry, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    shutdown_grace_s: Seconds = 30.0
+    keepalive_s: PositiveSeconds = 5.0
+    client_stall_s: PositiveSeconds = 60.0
+    max_body: ByteSize | None = None  # None: 64 MiB, 1 GiB on audio routes
+    max_inputs: Count = 2048
+    max_chars: Count = 1_000_000
+
+
+class MemorySection(msgspec.Struct, kw_only=True, frozen=True):
+    """``memory``: the one budget all models share."""
+
+    budget: int | str = "auto"  # auto, a percentage or a size: values.parse_budget
+    device: ByteSize | None = None
+    policy: Literal["lru", "largest", "priority"] = "lru"
+
+
+class WorkersSection(msgspec.Struct, kw_only=True, frozen=True):
+    """``workers``: the processes models run in."""
+
+    spare: Annotated[int, Meta(ge=0, le=1)] = 1
+    cancel_timeout_s: PositiveSeconds = 10.0
+    unload_timeout_s: PositiveSeconds = 20.0
+
+
+class Policy(msgspec.Struct, kw_only=True, frozen=True):
+    """How long a model stays and how long its callers wait: in ``defaults`` and in each model."""
+
+    ttl_s: Seconds = 900.0  # idle time after which it is unloaded; 0: at its last release
+    preload: bool = False
+    pin: bool = False
+    priority: Priority = "normal"
+    queue_limit: Count | None = None  # None: auto
+    queue_timeout_s: PositiveSeconds = 120.0
+    load_timeout_s: PositiveSeconds = 300.0
+    abandon_grace_s: Seconds = 10.0
+    fairness_wait_s: PositiveSeconds = 10.0
+    drain_timeout_s: PositiveSeconds = 60.0
+
+
+class SimulateSection(msgspec.Struct, kw_only=True, frozen=True):
+    """``simulate``: what a ``sim:`` model pretends to be, and its faults."""
+
+    weights: ByteSize
+    kv_per_token: ByteSize | None = None
+    load_s: Seconds = 0.0
+    ttft_s: Seconds = 0.0
+    tokens_per_s: Annotated[float, Meta(ge=0)] = 0.0
+    task: Task = "text"
+    content: Name | None = None
+    fail_load: str | None = None
+    abort_after_tokens: Annotated[int, Meta(ge=0)] | None = None
+    abort_times: Count | None = None
+    hang_after_tokens: Annotated[int, Meta(ge=0)] | None = None
+    hold_memory: Seconds = 0.0
+
+
+class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
+    """One of ``models``. Fields that stand in ``defaults`` too are UNSET where the entry is silent."""
+
+    id: Name
+    source: Annotated[str, Meta(min_length=1)]
+    aliases: tuple[Name, ...] = ()
+    task: Task | None = None
+    context: Count | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    kv_grant: ByteSize | None = None
+    simulate: SimulateSection | None = None
+    ttl_s: Seconds | UnsetType = UNSET
+    preload: bool | UnsetType = UNSET
+    pin: bool | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    queue_limit: Count | UnsetType | None = UNSET
+    queue_timeout_s: PositiveSeconds | UnsetType = UNSET
+    load_timeout_s: PositiveSeconds | UnsetType = UNSET
+    abandon_grace_s: Seconds | UnsetType = UNSET
+    fairness_wait_s: PositiveSeconds | UnsetType = UNSET
+    drain_timeout_s: PositiveSeconds | UnsetType = UNSET
+
+    def policy(self, defaults: Policy) -> Policy:
+        """This entry's policy: its own values over the file's defaults."""
+        own = {name: value for name in Policy.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
+        return msgspec.structs.replace(defaults, **own)
+
+
+class RegistryFile(msgspec.Struct, kw_only=True, frozen=True):
+    """The whole file."""
+
+    models: tuple[ModelEntry, ...] = ()
+    server: ServerSection = ServerSection()
+    memory: MemorySection = MemorySection()
+    workers: WorkersSection = WorkersSection()
+    defaults: Policy = Policy()
