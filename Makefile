@@ -1,0 +1,40 @@
+# `make demo` shows Innkeeper at work on real models; `make test` proves it. Both set up what they need first.
+# PYTHON=… names the interpreter to use, BACKEND=cpu|cuda12|cuda13|metal the MLX back end; both are found when left out.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && echo $$p && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install demo serve test test-fast lint bench clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
+	$(PYTHON) scripts/install.py .venv $(BACKEND)
+	@touch $@
+
+demo: install
+	$(BIN)/python scripts/demo.py
+
+serve: install
+	$(BIN)/innkeeper serve
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
+
+# Without the tests that run real models.
+test-fast: lint
+	$(BIN)/pytest -m "not slow"
+
+bench: install
+	$(BIN)/python benchmarks/load.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info
