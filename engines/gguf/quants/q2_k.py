@@ -1,0 +1,38 @@
+"""Q2_K: 256 weights in 16 groups of 16; 4-bit scales and minima under two float16 factors, 2 bits a weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.gguf.quants.base import BlockType, Split, half
+
+__all__ = ["Q2_K", "bit_pairs"]
+
+
+class Q2_K(BlockType):
+    """Block: 16 bytes, group g's scale in the low nibble and its minimum in the high one of byte g; 64 bytes of codes
+    (:func:`bit_pairs`); float16 d; float16 dmin.
+
+    weight = (d × scale) × code - dmin × minimum.
+    """
+
+    name = "Q2_K"
+    ggml_id = 10
+    block_size = 256
+    block_bytes = 84
+
+    def split(self, blocks: Any, xp: Any) -> Split:
+        packed = blocks[..., 0:16]
+        scales = half(blocks, 80, xp) * (packed & 15).astype(xp.float32)
+        offsets = -half(blocks, 82, xp) * (packed >> 4).astype(xp.float32)
+        codes = bit_pairs(blocks[..., 16:80], xp)
+        return Split(codes.reshape(*blocks.shape[:-1], 16, 16), scales, offsets)
+
+
+def bit_pairs(packed: Any, xp: Any) -> Any:
+    """2-bit fields in the order of their weights: uint8 ``[..., 32 k]`` to ``[..., k, 4, 32]``.
+
+    32 bytes hold 128 weights: weight 32 j + l is bits 2 j and 2 j + 1 of byte l.
+    """
+    halves = packed.reshape(*packed.shape[:-1], -1, 32)
+    return xp.stack([halves & 3, (halves >> 2) & 3, (halves >> 4) & 3, halves >> 6], axis=-2)

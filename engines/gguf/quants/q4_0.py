@@ -1,0 +1,25 @@
+"""Q4_0: 32 weights, one scale, 4 bits each around 8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.gguf.quants.base import BlockType, Split, half, nibbles
+
+__all__ = ["Q4_0"]
+
+
+class Q4_0(BlockType):
+    """Block: float16 scale d; 16 bytes of codes, weight i in the low nibble of byte i, weight 16 + i in its high one.
+
+    weight = d × (code - 8).
+    """
+
+    name = "Q4_0"
+    ggml_id = 2
+    block_size = 32
+    block_bytes = 18
+
+    def split(self, blocks: Any, xp: Any) -> Split:
+        codes = nibbles(blocks[..., 2:18], xp).view(xp.int8) - 8
+        return Split(codes.reshape(*blocks.shape[:-1], 1, 32), half(blocks, 0, xp), None)
