@@ -75,13 +75,13 @@ def installed(python: Path, name: str) -> bool:
     return subprocess.run([str(python), "-m", "pip", "show", "--quiet", name], capture_output=True).returncode == 0
 
 
-def installed_mlx(python: Path, backend: str) -> list:
+def installed_mlx(python: Path, backend: str) -> list[str]:
     """The chosen back end, to be installed anew after another one that wrote the same files went."""
     name = MLX_DISTRIBUTIONS.get(backend)
     return [name] if name and installed(python, name) else []
 
 
-def run(command: list) -> None:
+def run(command: list[str]) -> None:
     result = subprocess.run(command)
     if result.returncode != 0:
         sys.exit(fail(f"this step failed, see above: {' '.join(command)}"))
