@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from engines.wire import Event, LoadModel, MemoryReport, TextRequest
 
@@ -27,6 +27,7 @@ __all__ = [
     "EngineInfo",
     "ReportProgress",
     "RerankEngine",
+    "SharesCores",
     "SttEngine",
     "TextEngine",
     "TtsEngine",
@@ -88,6 +89,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Persists what is eligible and lets the model go."""
+        ...
+
+
+@runtime_checkable
+class SharesCores(Protocol):
+    """An engine whose kernels run on several CPU threads; one without this method keeps its own count."""
+
+    def set_cores(self, cores: int) -> None:
+        """This worker's share of the cores from now on. Device thread."""
         ...
 
 

@@ -21,6 +21,7 @@ from 0; control frames may come between them. Sizes are in bytes and times in se
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -72,6 +73,7 @@ __all__ = [
     "decode_to_gateway",
     "decode_to_worker",
     "encode_frame",
+    "events_frames",
     "submit_frames",
     "to_wire",
 ]
@@ -421,6 +423,33 @@ def submit_frames(request_id: int, request: TextRequest) -> list[bytes]:
         for i, at in enumerate(cuts)
     ]
     return [*map(encode_frame, chunks), encode_frame(Submit(request_id=request_id))]
+
+
+def events_frames(events: Sequence[Event]) -> list[bytes]:
+    """The frames that carry one tick's events, in order: one, or more where they exceed MAX_FRAME_BYTES."""
+    try:
+        return [encode_frame(Events(events=tuple(events)))]
+    except FrameError:
+        if len(events) > 1:
+            middle = len(events) // 2
+            return events_frames(events[:middle]) + events_frames(events[middle:])
+        return events_frames(_halves(events[0]))
+
+
+def _halves(event: Event) -> list[Event]:
+    """An event too large for a frame of its own, as smaller ones that say the same. FrameError if it has no long text."""
+    match event:
+        case TextDelta(text=text, tokens=tokens) if len(text) > 1 or len(tokens) > 1:
+            at, cut = len(text) // 2, len(tokens) // 2
+            return [
+                TextDelta(request_id=event.request_id, text=text[:at], tokens=tokens[:cut]),
+                TextDelta(request_id=event.request_id, text=text[at:], tokens=tokens[cut:]),
+            ]
+        case Failed(error=error) if len(error.message) > 1:
+            shorter = WireError(code=error.code, message=error.message[: len(error.message) // 2], param=error.param)
+            return [Failed(request_id=event.request_id, error=shorter, usage=event.usage)]
+        case _:
+            raise FrameError(f"one {type(event).__name__} exceeds a frame")
 
 
 class FrameDecoder:

@@ -1,0 +1,323 @@
+"""The one thread of a worker that calls MLX: it builds the model, steps it and lives as long as the worker.
+
+MLX streams belong to threads, and a lazy array built in one and evaluated in another raises; so everything that may touch
+an array is a command to this thread. Between commands it steps the engine while the engine is busy and the gateway reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from engines.device import MemoryProbe, check_backend, memory_probe, set_limits
+from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
+from engines.interface import BuildEngine, SharesCores, TextEngine
+from engines.wire import (
+    Closed,
+    Event,
+    Failed,
+    Finished,
+    LoadFailed,
+    LoadModel,
+    LoadProgress,
+    MemoryReport,
+    Ready,
+    Usage,
+    WireError,
+    encode_frame,
+    events_frames,
+    to_wire,
+)
+from engines.worker_channel import Channel
+
+__all__ = ["ENGINES", "TEXT_STACK", "DeviceThread", "died"]
+
+TEXT_STACK = "engines.text.loader"
+
+ENGINES = {
+    ("text", "gguf"): TEXT_STACK,
+    ("text", "sim"): "engines.simulated",
+}
+"""(task, format) → the module whose ``build`` makes the engine. A new engine is one more line."""
+
+_REPORT_S = 1.0
+_READ_S = 0.25  # a reading costs up to milliseconds, so a change is looked for this often at most
+_CHANGE = 0.05
+
+logger = logging.getLogger("innkeeper.worker")
+
+
+def died(what: str) -> WireError:
+    """What a request is told when the engine breaks under it."""
+    return WireError(code="worker_died", message=f"The model's worker failed while serving this request: {what}")
+
+
+class DeviceThread:
+    """Runs commands in order. Every public method may be called from any thread and returns at once.
+
+    ``on_ready`` and ``on_end`` (with the exit status) are called on this thread, ``on_ready`` before the ``Ready`` frame is
+    sent.
+    """
+
+    def __init__(
+        self, channel: Channel, *, on_ready: Callable[[TextEngine], None], on_end: Callable[[int], None]
+    ) -> None:
+        self._channel = channel
+        self._on_ready = on_ready
+        self._on_end = on_end
+        self._wake = threading.Condition()
+        self._commands: deque[Callable[[], None]] = deque()  # under the condition's lock
+        # The rest belongs to the thread.
+        self._engine: TextEngine | None = None
+        self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
+        self._baseline = 0
+        self._last_read = 0.0
+        self._last_sent = 0.0
+        self._reported: MemoryReport | None = None
+        self._live: set[int] = set()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- commands ---
+
+    def load(self, load: LoadModel) -> None:
+        """Builds the model and answers Ready or LoadFailed."""
+        self._do(lambda: self._load(load))
+
+    def submit(self, request_id: int, prepared: Any) -> None:
+        self._do(lambda: self._submit(request_id, prepared))
+
+    def cancel(self, request_id: int) -> None:
+        self._do(lambda: self._engine.cancel(request_id) if self._engine else None)
+
+    def set_grant(self, grant_bytes: int) -> None:
+        self._do(lambda: self._set_grant(grant_bytes))
+
+    def shed(self, byte_count: int) -> None:
+        self._do(lambda: self._engine.shed(byte_count) if self._engine else None)
+
+    def set_cores(self, cores: int) -> None:
+        self._do(lambda: self._set_cores(cores))
+
+    def close(self) -> None:
+        """Ends live requests as cancelled, closes the engine, answers Closed and ends with status 0."""
+        self._do(self._close)
+
+    def wake(self) -> None:
+        """The channel has room again."""
+        with self._wake:
+            self._wake.notify()
+
+    def _do(self, command: Callable[[], None]) -> None:
+        with self._wake:
+            self._commands.append(command)
+            self._wake.notify()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._ended:
+                for command in self._next_commands():
+                    command()
+                    if self._ended:
+                        return
+                if self._can_step():
+                    self._step()
+                self._report_memory()
+        except Exception as error:  # the worker's last act: every live request is answered, and the process exits
+            logger.exception("the engine broke")
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _next_commands(self) -> list[Callable[[], None]]:
+        with self._wake:
+            self._wake.wait_for(lambda: bool(self._commands) or self._can_step(), timeout=self._until_report())
+            commands = list(self._commands)
+            self._commands.clear()
+        return commands
+
+    def _can_step(self) -> bool:
+        return self._engine is not None and self._engine.busy and self._channel.has_room
+
+    def _step(self) -> None:
+        assert self._engine is not None
+        self._post_events(self._engine.step())
+
+    def _post_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Finished | Failed):
+                self._live.discard(event.request_id)
+        if events:
+            self._channel.post(events_frames(events))
+
+    def _submit(self, request_id: int, prepared: Any) -> None:
+        assert self._engine is not None
+        self._live.add(request_id)
+        try:
+            self._engine.submit(request_id, prepared)
+        except EngineError as error:
+            self._post_events([Failed(request_id=request_id, error=to_wire(error))])
+
+    def _fail(self, what: str) -> None:
+        self._post_events([Failed(request_id=request_id, error=died(what)) for request_id in sorted(self._live)])
+        self._end(1)
+
+    def _end(self, status: int) -> None:
+        self._ended = True
+        self._on_end(status)
+
+    # --- load and close ---
+
+    def _load(self, load: LoadModel) -> None:
+        try:
+            self._build(load)
+        except EngineError as error:
+            error_on_wire = to_wire(error)
+        except ImportError as error:
+            logger.exception("a module of the engine cannot be imported")
+            error_on_wire = to_wire(BackendError(f"the engine cannot be imported: {error}"))
+        except (Exception, MemoryError) as error:  # whatever it was, the load failed and the client is told so
+            logger.exception("building the model failed")
+            error_on_wire = to_wire(
+                CheckpointError(f"{load.spec.id} cannot be loaded: {type(error).__name__}: {error}")
+            )
+        else:
+            return
+        self._channel.post([encode_frame(LoadFailed(error=error_on_wire))])
+        self._end(1)
+
+    def _build(self, load: LoadModel) -> None:
+        started = time.monotonic()
+        simulated = load.spec.format == "sim"
+        build = _builder(load)
+        if not simulated:
+            check_backend()
+            self._probe = memory_probe()
+            self._baseline = self._probe.read()
+        self._engine = cast(TextEngine, build(load, self._progress()))
+        if load.cores is not None:
+            self._set_cores(load.cores)
+        self._baseline = self._baseline if not simulated else 0
+        memory = self._measure()
+        if load.grant_bytes is not None:
+            self._apply_grant(load.grant_bytes)
+        info = self._engine.info
+        self._on_ready(self._engine)
+        ready = Ready(
+            static_bytes=memory.static,
+            baseline_bytes=self._baseline,
+            kv_bytes_per_token=info.kv_bytes_per_token,
+            context=info.context,
+            width=info.width,
+            kernels=info.kernels,
+            device=info.device,
+            load_s=time.monotonic() - started,
+        )
+        self._channel.post([encode_frame(ready)])
+
+    def _progress(self) -> Callable[[float], None]:
+        sent = 0.0
+
+        def report(fraction: float) -> None:
+            nonlocal sent
+            if fraction >= sent + 0.05:
+                sent = fraction
+                self._channel.post([encode_frame(LoadProgress(fraction=min(1.0, fraction)))])
+
+        return report
+
+    def _close(self) -> None:
+        engine = self._engine
+        if engine is not None:
+            for request_id in self._live:
+                engine.cancel(request_id)
+            if engine.busy:
+                self._step()
+            self._post_events(
+                [Finished(request_id=left, reason="cancelled", usage=Usage()) for left in sorted(self._live)]
+            )
+            engine.close()
+        self._channel.post([encode_frame(Closed())])
+        self._end(0)
+
+    # --- memory and cores ---
+
+    def _set_grant(self, grant_bytes: int) -> None:
+        if self._engine is not None:
+            self._engine.set_grant(grant_bytes)
+            self._apply_grant(grant_bytes)
+
+    def _apply_grant(self, grant_bytes: int) -> None:
+        if self._probe is not None:
+            set_limits(self._measure().static, grant_bytes)
+
+    def _set_cores(self, cores: int) -> None:
+        if isinstance(self._engine, SharesCores):
+            self._engine.set_cores(cores)
+
+    def _measure(self) -> MemoryReport:
+        """The engine's report; where a probe measures, static is what it reads beyond the baseline and all the rest."""
+        assert self._engine is not None
+        memory = self._engine.memory()
+        self._last_read = time.monotonic()
+        if self._probe is None:
+            return memory
+        grown = self._probe.read() - self._baseline
+        static = max(0, grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
+        return MemoryReport(
+            static=static,
+            kv=memory.kv,
+            prompt_cache=memory.prompt_cache,
+            mlx_cache=memory.mlx_cache,
+            peak=max(memory.peak, grown),
+        )
+
+    def _until_report(self) -> float | None:
+        if self._engine is None:
+            return None
+        return max(0.0, self._last_sent + _REPORT_S - time.monotonic())
+
+    def _report_memory(self) -> None:
+        if self._engine is None:
+            return
+        now = time.monotonic()
+        due = now - self._last_sent >= _REPORT_S
+        if not due and now - self._last_read < _READ_S:
+            return
+        if not self._channel.has_room:  # a gateway that does not read gets no reports heaped up either
+            self._last_sent = now
+            return
+        memory = self._measure()
+        if due or _changed(self._reported, memory):
+            self._last_sent = now
+            self._reported = memory
+            self._channel.post([encode_frame(memory)])
+
+
+def _builder(load: LoadModel) -> BuildEngine:
+    """The engine module's ``build``. UnsupportedModel where no module serves this task and format yet."""
+    spec = load.spec
+    module_name = ENGINES.get((spec.task, spec.format))
+    if module_name is None:
+        raise UnsupportedModel(f"{spec.id}: no engine serves task {spec.task} from a {spec.format} checkpoint yet")
+    if spec.format != "sim":
+        check_backend()  # before the import, which would only say that a library is missing
+    module = importlib.import_module(module_name)
+    return cast(BuildEngine, module.build)
+
+
+def _changed(before: MemoryReport | None, now: MemoryReport) -> bool:
+    """True when the sum moved by 5 % or more."""
+    if before is None:
+        return True
+    was = before.static + before.kv + before.prompt_cache + before.mlx_cache
+    total = now.static + now.kv + now.prompt_cache + now.mlx_cache
+    return abs(total - was) >= _CHANGE * max(was, 1)

@@ -1,0 +1,275 @@
+"""An engine with a set size, load time and speed, and no model: for rehearsing a registry, and for tests.
+
+It answers every prompt with the words ``w0 w1 w2 …``, one a token, up to ``max_tokens``. A prompt has as many tokens as words.
+Where neither ``max_tokens`` nor a context ends an answer, DEFAULT_MAX_TOKENS does. Its memory report is arithmetic: the
+weights it was told, and ``kv_bytes_per_token`` for each token of the rows under way.
+
+Timing: a build lasts ``load_s``; a row's first token comes ``ttft_s`` after its admission, the next ones ``1 / tokens_per_s``
+apart (0: one a step, as fast as it goes). All of it is the injected clock's, so a fake clock makes time virtual.
+
+Faults: ``fail_load`` fails the build with its text; ``abort_after_tokens: N`` aborts the process (as Metal does when memory is
+out) once the worker has emitted N tokens; ``hang_after_tokens: N`` stops answering then. ``abort_times`` and
+``hold_memory_s`` are the gateway's part.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engines.errors import CheckpointError, ContextLengthExceeded
+from engines.interface import EngineInfo, ReportProgress
+from engines.wire import (
+    Admitted,
+    ChatPrompt,
+    Event,
+    Finished,
+    FinishReason,
+    LoadModel,
+    MemoryReport,
+    SimulateSpec,
+    TextDelta,
+    TextPrompt,
+    TextRequest,
+    Usage,
+)
+
+__all__ = ["DEFAULT_MAX_TOKENS", "UNLIMITED_CONTEXT", "Clock", "RealClock", "SimulatedEngine", "build"]
+
+DEFAULT_MAX_TOKENS = 4096
+UNLIMITED_CONTEXT = 2**31 - 1  # tokens; what an entry without ``context`` reports
+_DEFAULT_WIDTH = 64
+_LOAD_STEPS = 20
+_LONGEST_SLEEP_S = 0.01  # in a step, so that a cancel or a new request is not kept waiting
+_LAST_WORDS_S = 0.05  # before an abort: what was emitted has left the process by then
+
+
+class Clock(Protocol):
+    """Seconds that pass only where this engine says so."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass
+class _Row:
+    request_id: int
+    prompt_tokens: int
+    max_tokens: int
+    stops: tuple[str, ...]
+    due: float = 0.0  # when its next token comes
+    emitted: int = 0
+    held: str = ""  # text that may be the beginning of a stop
+    held_tokens: tuple[int, ...] = ()
+    cancelled: bool = False
+
+
+def build(load: LoadModel, report: ReportProgress, clock: Clock | None = None) -> SimulatedEngine:
+    """Lasts ``load_s``, reporting as it goes. CheckpointError when the entry says ``fail_load``."""
+    spec = load.spec
+    simulate = spec.simulate or SimulateSpec(weights_bytes=0)
+    clock = clock or RealClock()
+    for done in range(_LOAD_STEPS if simulate.load_s > 0 else 0):
+        clock.sleep(simulate.load_s / _LOAD_STEPS)
+        report((done + 1) / _LOAD_STEPS)
+    if simulate.fail_load is not None:
+        raise CheckpointError(f"{spec.id}: {simulate.fail_load}")
+    return SimulatedEngine(simulate, context=spec.context, width=spec.concurrency, clock=clock)
+
+
+class SimulatedEngine:
+    """A :class:`~engines.interface.TextEngine`."""
+
+    def __init__(
+        self,
+        simulate: SimulateSpec,
+        *,
+        context: int | None,
+        width: int | None,
+        clock: Clock,
+        abort: Callable[[], None] | None = None,
+        hang: Callable[[], None] | None = None,
+    ) -> None:
+        self._simulate = simulate
+        self._context = context
+        self._clock = clock
+        self._abort = abort or _abort
+        self._hang = hang or _hang
+        self._width = width or _DEFAULT_WIDTH
+        self._queued: deque[_Row] = deque()
+        self._rows: list[_Row] = []
+        self._emitted = 0
+        self._peak = 0
+
+    @property
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            kv_bytes_per_token=self._simulate.kv_bytes_per_token,
+            context=self._context or UNLIMITED_CONTEXT,
+            width=self._width,
+            kernels="simulated",
+            device="simulated",
+        )
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._rows or self._queued)
+
+    def prepare(self, request: TextRequest) -> _Row:
+        """ContextLengthExceeded when the prompt leaves no room for a token."""
+        prompt_tokens = _count_tokens(request)
+        wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None and self._context is None else request.max_tokens
+        rest = (self._context or UNLIMITED_CONTEXT) - prompt_tokens
+        if rest < 1:
+            raise ContextLengthExceeded(
+                f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.", param="messages"
+            )
+        allowed = rest if wanted is None else min(wanted, rest)
+        return _Row(0, prompt_tokens, allowed, tuple(stop for stop in request.stop if stop))
+
+    def submit(self, request_id: int, prepared: Any) -> None:
+        prepared.request_id = request_id
+        self._queued.append(prepared)
+
+    def cancel(self, request_id: int) -> None:
+        for row in (*self._queued, *self._rows):
+            if row.request_id == request_id:
+                row.cancelled = True
+
+    def step(self) -> Sequence[Event]:
+        """Admits what fits, then one token of every row that is due; with none due, waits a little."""
+        self._break_down()
+        now = self._clock.now()
+        events: list[Event] = []
+        self._drop_cancelled(events)
+        while self._queued and len(self._rows) < self._width:
+            row = self._queued.popleft()
+            row.due = now + self._simulate.ttft_s
+            self._rows.append(row)
+            events.append(Admitted(request_id=row.request_id, prompt_tokens=row.prompt_tokens))
+        for row in [row for row in self._rows if row.due <= now]:
+            if self._emit(row, events):
+                self._rows.remove(row)
+        self._peak = max(self._peak, self._total_bytes())
+        if not events and self._rows:
+            soonest = min(row.due for row in self._rows)
+            self._clock.sleep(min(max(soonest - now, 0.0), _LONGEST_SLEEP_S))
+        return events
+
+    def set_grant(self, grant_bytes: int) -> None:
+        """Nothing to do: rows are bounded by the width alone."""
+
+    def shed(self, byte_count: int) -> None:
+        """Nothing to do: it keeps no caches."""
+
+    def memory(self) -> MemoryReport:
+        total = self._total_bytes()
+        weights = self._simulate.weights_bytes
+        return MemoryReport(
+            static=weights, kv=total - weights, prompt_cache=0, mlx_cache=0, peak=max(self._peak, total)
+        )
+
+    def close(self) -> None:
+        self._queued.clear()
+        self._rows.clear()
+
+    # --- a row ---
+
+    def _emit(self, row: _Row, events: list[Event]) -> bool:
+        """One token; True when it was the last."""
+        if row.emitted >= row.max_tokens:
+            self._finish(row, "length", events)
+            return True
+        word = f"w{row.emitted}" if row.emitted == 0 else f" w{row.emitted}"
+        tokens = (*row.held_tokens, row.emitted)
+        row.emitted += 1
+        self._emitted += 1
+        speed = self._simulate.tokens_per_s
+        row.due += 1 / speed if speed > 0 else 0.0
+        text = row.held + word
+        matched = _first_stop(text, row.stops)
+        if matched is not None:
+            at, stop = matched
+            if at:
+                events.append(TextDelta(request_id=row.request_id, text=text[:at], tokens=tokens))
+            row.held, row.held_tokens = "", ()
+            self._finish(row, "stop", events, stop)
+            return True
+        keep = _possible_stop(text, row.stops)
+        ready, row.held = text[: len(text) - keep], text[len(text) - keep :]
+        row.held_tokens = tokens if not ready else ()
+        if ready:
+            events.append(TextDelta(request_id=row.request_id, text=ready, tokens=tokens))
+        if row.emitted >= row.max_tokens:
+            self._finish(row, "length", events)
+            return True
+        return False
+
+    def _finish(self, row: _Row, reason: FinishReason, events: list[Event], stop: str | None = None) -> None:
+        if row.held:
+            events.append(TextDelta(request_id=row.request_id, text=row.held, tokens=row.held_tokens))
+        usage = Usage(prompt_tokens=row.prompt_tokens, completion_tokens=row.emitted)
+        events.append(Finished(request_id=row.request_id, reason=reason, usage=usage, stop_sequence=stop))
+
+    def _drop_cancelled(self, events: list[Event]) -> None:
+        for row in [row for row in (*self._rows, *self._queued) if row.cancelled]:
+            self._finish(row, "cancelled", events)
+        self._rows = [row for row in self._rows if not row.cancelled]
+        self._queued = deque(row for row in self._queued if not row.cancelled)
+
+    def _break_down(self) -> None:
+        abort_after, hang_after = self._simulate.abort_after_tokens, self._simulate.hang_after_tokens
+        if hang_after is not None and self._emitted >= hang_after:
+            self._hang()
+        if abort_after is not None and self._emitted >= abort_after:
+            self._clock.sleep(_LAST_WORDS_S)
+            self._abort()
+
+    def _total_bytes(self) -> int:
+        tokens = sum(row.prompt_tokens + row.emitted for row in self._rows)
+        return self._simulate.weights_bytes + tokens * self._simulate.kv_bytes_per_token
+
+
+def _count_tokens(request: TextRequest) -> int:
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        return sum(len((message.content or "").split()) for message in prompt.messages)
+    return len(prompt.text.split()) if isinstance(prompt, TextPrompt) else len(prompt.tokens)
+
+
+def _first_stop(text: str, stops: tuple[str, ...]) -> tuple[int, str] | None:
+    """Where the earliest stop begins, and which it is."""
+    found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+    return min(found, default=None)
+
+
+def _possible_stop(text: str, stops: tuple[str, ...]) -> int:
+    """Length of the longest end of ``text`` that begins a stop."""
+    return max(
+        (size for stop in stops for size in range(1, min(len(stop), len(text)) + 1) if text.endswith(stop[:size])),
+        default=0,
+    )
+
+
+def _abort() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the abort is wanted; its core dump is not
+    os.abort()
+
+
+def _hang() -> None:
+    threading.Event().wait()
