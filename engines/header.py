@@ -16,7 +16,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -170,13 +170,24 @@ def read_header(path: str | os.PathLike[str]) -> GgufHeader:
     return GgufHeader(version, tuple(parts), MappingProxyType(metadata), MappingProxyType(tensors))
 
 
-def content_key(header: GgufHeader | SafetensorsHeader) -> str:
-    """SHA-256 (hex) of each file's header bytes, size and modification time: two files with one key are one model.
+def content_key(
+    source: GgufHeader | SafetensorsHeader | str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> str:
+    """SHA-256 (hex) of each file's header bytes, size and modification time: two checkpoints with one key are one model.
 
-    The weights are not read. GgufFormatError or CheckpointError when a file has changed since its header was read.
+    ``source`` is a header that was read, or the path or paths of the files, whose headers are then read. The weights are not.
+    Raises what reading the headers raises, and GgufFormatError when a file has changed since its header was read.
     """
+    parts: Sequence[GgufPart | SafetensorsFile]
+    if isinstance(source, GgufHeader):
+        parts = source.parts
+    elif isinstance(source, SafetensorsHeader):
+        parts = source.files
+    else:
+        paths = [source] if isinstance(source, str | os.PathLike) else source
+        parts = [_read_place(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - as in read_header
     digest = hashlib.sha256()
-    for part in header.parts if isinstance(header, GgufHeader) else header.files:
+    for part in parts:
         file, identity = open_regular(part.identity.path)
         with file:
             if identity != part.identity:
@@ -186,6 +197,12 @@ def content_key(header: GgufHeader | SafetensorsHeader) -> str:
             while reader.position < part.data_offset:
                 digest.update(reader.take(min(1 << 20, part.data_offset - reader.position), "the header"))
     return digest.hexdigest()
+
+
+def _read_place(path: str) -> GgufPart | SafetensorsFile:
+    if path.endswith(".safetensors"):
+        return read_safetensors_header(path).files[0]
+    return _read_part(path, 0)[1]
 
 
 # --- one file -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,147 @@
+"""What a model will take in memory, worked out from its header before anything is loaded. Integer bytes.
+
+- **static**: each matrix as many bytes as in the file (K-quant leaves keep the file's blocks, F16 and BF16 matrices too);
+  vectors (norms, biases) as compute floats; the tokenizer's tables.
+- **KV**: a layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding
+  attention no more than its window. Which layers slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches grow in
+  steps of 256 tokens (mlx-lm's ``KVCache.step``).
+- **transient**: the largest arrays of one prefill chunk and one decode step, live together.
+
+Sources: ``KVCache`` and ``RotatingKVCache`` of mlx-lm and the ``make_cache`` of each model class; key names from the GGUF
+specification.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from engines.detect import Checkpoint
+from engines.errors import GgufFormatError, UnsupportedModel
+from engines.header import GgufArray, GgufHeader, SafetensorsHeader
+
+__all__ = ["SLIDING_PERIOD", "Footprint", "estimate"]
+
+SLIDING_PERIOD: Final = MappingProxyType({"gemma3": 6})
+"""Architectures whose caches are windowed: every n-th layer has full attention, the others slide. The rest cache everything,
+whatever window their metadata names: that is what their model classes do."""
+
+CACHE_STEP: Final = 256  # tokens
+PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
+DECODE_ROWS: Final = 4
+LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
+TOKENIZER_BYTES: Final = 160  # a token of the vocabulary: its text, its place in a table, its score
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Estimated bytes. ``kv_bytes_per_token`` is of the layers that grow for ever; windowed ones come on top, bounded."""
+
+    static_bytes: int
+    kv_bytes_per_token: int  # bytes
+    transient_bytes: int
+    context: int  # tokens
+    kv_window_tokens: int = 0  # 0: no layer is windowed
+    kv_window_bytes_per_token: int = 0  # of the windowed layers, up to kv_window_tokens
+
+    def kv_bytes(self, tokens: int, rows: int = 1) -> int:
+        """KV cache of ``rows`` rows of ``tokens`` tokens each, rounded up to whole cache steps."""
+        held = -(-tokens // CACHE_STEP) * CACHE_STEP
+        windowed = min(held, self.kv_window_tokens) * self.kv_window_bytes_per_token
+        return rows * (held * self.kv_bytes_per_token + windowed)
+
+
+def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, float_bytes: int = 4) -> Footprint:
+    """The footprint of a GGUF text model.
+
+    ``context`` replaces the checkpoint's; ``float_bytes`` is the width of activations, vectors and KV: 4 on CPU, where
+    compute is float32, and 2 elsewhere. Raises UnsupportedModel when the header does not say enough, naming the key.
+    """
+    header = model.header if isinstance(model, Checkpoint) else model
+    if isinstance(header, SafetensorsHeader):
+        raise UnsupportedModel(f"{header.paths[0]}: the footprint of safetensors checkpoints cannot be estimated")
+    architecture = header.text("general.architecture") or ""
+    layers = _layers(header, architecture)
+    width = _number(header, f"{architecture}.embedding_length")
+    heads = _a_layer(header, f"{architecture}.attention.head_count", layers, None)
+    kv_heads = _a_layer(header, f"{architecture}.attention.head_count_kv", layers, heads)
+    head_width = width // max(1, *heads)
+    key_width = _number(header, f"{architecture}.attention.key_length", head_width)
+    value_width = _number(header, f"{architecture}.attention.value_length", head_width)
+    layer_bytes = [count * (key_width + value_width) * float_bytes for count in kv_heads]
+    window, sliding = _windows(header, architecture, layers)
+    vocabulary = _vocabulary(header)
+    feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
+    chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width)
+    logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
+    return Footprint(
+        static_bytes=_static_bytes(header, float_bytes) + vocabulary * TOKENIZER_BYTES,
+        kv_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if not slides),
+        transient_bytes=chunk + logits,
+        context=context or _number(header, f"{architecture}.context_length", 0),
+        kv_window_tokens=window,
+        kv_window_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides),
+    )
+
+
+def _static_bytes(header: GgufHeader, float_bytes: int) -> int:
+    return sum(
+        tensor.nbytes if len(tensor.shape) > 1 else math.prod(tensor.shape) * float_bytes
+        for tensor in header.tensors.values()
+    )
+
+
+def _windows(header: GgufHeader, architecture: str, layers: int) -> tuple[int, list[bool]]:
+    """Window in tokens (0 without), and for each layer whether it slides."""
+    window = _number(header, f"{architecture}.attention.sliding_window", 0)
+    key = f"{architecture}.attention.sliding_window_pattern"
+    if architecture not in SLIDING_PERIOD or window == 0:
+        return 0, [False] * layers
+    pattern = header.metadata.get(key)
+    if isinstance(pattern, GgufArray):  # a bool a layer: true where it slides
+        return window, [bool(slides) for slides in _a_layer(header, key, layers, None)]
+    period = _number(header, key, 0) or SLIDING_PERIOD[architecture]
+    return window, [(layer + 1) % period != 0 for layer in range(layers)]
+
+
+def _vocabulary(header: GgufHeader) -> int:
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    return len(tokens) if isinstance(tokens, GgufArray) else 0
+
+
+def _layers(header: GgufHeader, architecture: str) -> int:
+    layers = _number(header, f"{architecture}.block_count")
+    if not 0 < layers <= len(header.tensors):  # so that a wild number is not taken for the length of a list
+        raise GgufFormatError(
+            header.path, f"{architecture}.block_count is {layers}, with {len(header.tensors)} tensors"
+        )
+    return layers
+
+
+def _a_layer(header: GgufHeader, key: str, layers: int, default: list[int] | None) -> list[int]:
+    """One number for each layer, from an array or from one number for all."""
+    values = header.integers(key, layers)
+    if values is None:
+        values = default
+    if values is None:
+        raise UnsupportedModel(f"{header.path}: the metadata has no {key}")
+    for value in values:
+        _check(header, key, value)
+    return values
+
+
+def _number(header: GgufHeader, key: str, default: int | None = None) -> int:
+    value = header.integer(key)
+    if value is None:
+        value = default
+    if value is None:
+        raise UnsupportedModel(f"{header.path}: the metadata has no {key}")
+    return _check(header, key, value)
+
+
+def _check(header: GgufHeader, key: str, value: int) -> int:
+    if not 0 <= value < LARGEST_NUMBER:
+        raise GgufFormatError(header.path, f"{key} is {value}; from 0 to {LARGEST_NUMBER - 1} is allowed")
+    return value
