@@ -108,7 +108,7 @@ class LoadProgress:
 class WorkerReady:
     """The model answers (wire ``Ready``). ``static_bytes`` is the growth over ``baseline_bytes``.
 
-    Simulated workers report a baseline of 0.
+    Simulated workers report a baseline of 0. ``kv_bytes_per_token`` is of the layers that grow for ever, as the footprint's.
     """
 
     key: str

@@ -19,7 +19,9 @@ Rules for the shell
    the shell cancelled it. ``RequeueLease`` unsettles it: it will be settled once more.
 4. Time: the last ``SetTimer`` rules. When it is due the shell sends ``Tick``; it sends one each second besides. A Tick too
    many is harmless.
-5. Events of a generation that is gone are welcome: the core counts and drops them.
+5. The core knows what the last ``RegistryChanged`` said. The shell sends one whenever what the catalog resolves differs (a
+   reload, a file that was replaced or repaired), before the request that noticed it.
+6. Events of a generation that is gone are welcome: the core counts and drops them.
 
 Sizes are integer bytes, times are seconds. Errors for callers are :mod:`gateway.errors` instances, one fresh instance a
 caller.
@@ -76,7 +78,6 @@ from gateway.residency.values import (
     LeaseId,
     ManagerSettings,
     ModelInfo,
-    Policy,
     UnloadMode,
     WaiterId,
 )
@@ -112,7 +113,6 @@ __all__ = [
     "OverheadMeasured",
     "PersistLearned",
     "Pin",
-    "Policy",
     "RegistryChanged",
     "ReleaseObserved",
     "Request",

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engines.wire import ModelSpec
+from engines.footprint import Footprint
+from engines.wire import ModelSpec, Task
 from gateway.errors import GatewayError
+from gateway.registry.catalog import ResolvedModel
+from gateway.registry.schema import Policy
 
 __all__ = [
     "AdminAnswer",
@@ -15,7 +18,6 @@ __all__ = [
     "LeaseId",
     "ManagerSettings",
     "ModelInfo",
-    "Policy",
     "UnloadMode",
     "WaiterId",
 ]
@@ -30,44 +32,43 @@ UnloadMode = Literal["drain", "abort", "force"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """The residency keys of one registry entry, resolved. Names and defaults are the registry's."""
-
-    ttl_s: float | None = 900.0  # None: never unloaded for being idle
-    preload: bool = False
-    pin: bool = False
-    priority: Literal["low", "normal", "high"] = "normal"
-    queue_limit: int | None = None  # None: auto
-    queue_timeout_s: float = 120.0
-    load_timeout_s: float = 300.0
-    abandon_grace_s: float = 10.0
-    fairness_wait_s: float = 10.0
-    drain_timeout_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """One registry id as the core sees it. Ids with the same ``resident_key`` share one resident.
 
-    ``static_bytes`` and ``kv_bytes_per_token`` are the estimates from the header. ``error`` is answered to whoever uses the
-    id (not acquired, unsupported, file missing). ``simulated`` entries take no real memory, so the device is not asked.
+    ``footprint`` is the estimate from the header. ``error`` is answered to whoever uses the id (not acquired, unsupported,
+    file missing). Simulated models take no real memory, so the device is not asked before they load.
     """
 
     id: str
     resident_key: str
     content_key: str
     spec: ModelSpec
-    static_bytes: int
-    kv_bytes_per_token: int = 0
-    context: int | None = None  # tokens; None: unlimited
+    footprint: Footprint
     kv_grant_bytes: int | None = None  # the entry's own grant; None: computed
-    simulated: bool = False
     policy: Policy = field(default_factory=Policy)
     error: GatewayError | None = None
 
+    @classmethod
+    def of(cls, model: ResolvedModel) -> ModelInfo:
+        """What the registry resolved, as far as residency is concerned."""
+        return cls(
+            id=model.id,
+            resident_key=model.resident_key,
+            content_key=model.content_key,
+            spec=model.spec,
+            footprint=model.footprint,
+            kv_grant_bytes=model.kv_grant_bytes,
+            policy=model.policy,
+            error=model.error,
+        )
+
     @property
-    def task(self) -> str:
+    def task(self) -> Task:
         return self.spec.task
+
+    @property
+    def simulated(self) -> bool:
+        return self.spec.simulate is not None
 
 
 @dataclass(frozen=True, slots=True)
