@@ -1,0 +1,57 @@
+"""What commands print: aligned plain text for pipes and files, tables with rich on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+__all__ = ["CliError", "print_fields", "print_json", "print_table"]
+
+
+class CliError(Exception):
+    """A command cannot do what was asked; the message says why and what to do. ``main`` prints it and exits with 1."""
+
+
+def print_json(value: object) -> None:
+    """One JSON document, for programs."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    width = max((len(name) for name, _ in fields), default=0)
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(highlight=False)
+        for name, value in fields:
+            console.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", printable(value)))
+        return
+    for name, value in fields:
+        print(f"{name:<{width}}  {printable(value)}")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; numbers are the caller's to format."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, box=box.SIMPLE_HEAD)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        Console(highlight=False).print(table)
+        return
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    for row in [columns, *rows]:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: names come from files, and a terminal obeys escape sequences."""
+    return "".join(char if char.isprintable() else "�" for char in text)
