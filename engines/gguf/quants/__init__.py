@@ -4,11 +4,11 @@ A tensor's row of weights lies in the file as a sequence of blocks. A :class:`Qu
 rows of bytes into float32, with NumPy (tools, tests, products through NumPy's BLAS) or with MLX ops (any device). Both give
 the very bits of the format's reference. One file a type; a new type is one file and one entry in ``table.py``.
 
-Bytes flow: ``TensorFile.blocks`` (uint8 rows) → ``KQuantLinear`` keeps them → ``qmatmul`` asks the type to take a tile of rows
+Bytes flow: ``TensorFile.blocks`` (uint8 rows) → ``KQuantLinear`` keeps them → ``qmatmul`` takes a tile of rows
 apart and multiplies it.
 """
 
-from engines.gguf.quants.base import BlockType, FloatType, QuantType, Split
+from engines.gguf.quants.base import BlockType, FloatType, Planes, QuantType
 from engines.gguf.quants.table import QUANT_TYPES, quant_type
 
-__all__ = ["QUANT_TYPES", "BlockType", "FloatType", "QuantType", "Split", "quant_type"]
+__all__ = ["QUANT_TYPES", "BlockType", "FloatType", "Planes", "QuantType", "quant_type"]

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockType", "FloatType", "QuantType", "Split", "half", "nibbles"]
+__all__ = ["BlockType", "FloatType", "Planes", "QuantType", "bits", "gathered", "half", "words"]
 
 
 class QuantType(ABC):
@@ -47,14 +47,18 @@ class QuantType(ABC):
         return f"<quant type {self.name}>"
 
 
-class Split(NamedTuple):
+class Planes(NamedTuple):
     """Blocks taken apart, so that weight = scale × code + offset, with one scale a group of neighbouring weights.
 
-    ``codes`` is int8 or uint8 ``[..., blocks, groups, group size]`` in the order of the weights; ``scales`` and ``offsets``
-    are float32 ``[..., blocks, groups]``; ``offsets`` is None for types without one. NumPy or MLX arrays alike.
+    ``codes`` is int8 or uint8, one array a *plane*, each ``[..., blocks, chunks, length]``. Planes are how the format packs
+    codes side by side into bytes: weight ``(chunk × planes + plane) × length + i`` of a block is
+    ``codes[plane][..., chunk, i]``. Whole planes are cheap to take apart, since a few operations on long arrays make each.
+
+    ``scales`` and ``offsets`` are float32 ``[..., blocks, groups]``, in the order of the weights; ``offsets`` is None for
+    types without one. NumPy or MLX arrays alike.
     """
 
-    codes: Any
+    codes: tuple[Any, ...]
     scales: Any
     offsets: Any
 
@@ -63,12 +67,12 @@ class BlockType(QuantType):
     """A type of integer codes under scales. A subclass says how a block comes apart; the rest follows.
 
     The formula is written once for both array libraries: ``xp`` is ``numpy`` or ``mlx.core``, of which a subclass uses what
-    is the same in both (slices, shifts, ``stack``, ``concatenate``, ``reshape``, ``astype``, ``view``). The float32
+    is the same in both (slices, shifts, ``stack``, ``reshape``, ``astype``, ``view``) and the functions below. The float32
     product is rounded before the offset is added, as in the reference: no fused multiply-add.
     """
 
     @abstractmethod
-    def split(self, blocks: Any, xp: Any) -> Split:
+    def planes(self, blocks: Any, xp: Any) -> Planes:
         """Takes uint8 ``[..., blocks, block bytes]`` apart."""
 
     def blocked(self, rows: Any) -> Any:
@@ -77,20 +81,20 @@ class BlockType(QuantType):
         return rows.reshape(*rows.shape[:-1], -1, self.block_bytes)
 
     def dequantize_numpy(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
-        codes, scales, offsets = self.split(self.blocked(rows), np)
-        weights = codes.astype(np.float32)
+        weights: NDArray[np.float32] = self._weights(rows, np)
+        return weights
+
+    def dequantize(self, blocks: mx.array) -> mx.array:
+        weights: mx.array = self._weights(blocks, mx)
+        return weights
+
+    def _weights(self, rows: Any, xp: Any) -> Any:
+        codes, scales, offsets = self.planes(self.blocked(rows), xp)
+        weights = xp.stack(codes, axis=-2).reshape(*scales.shape, -1).astype(xp.float32)
         weights *= scales[..., None]
         if offsets is not None:
             weights += offsets[..., None]
-        flat: NDArray[np.float32] = weights.reshape(*rows.shape[:-1], -1)
-        return flat
-
-    def dequantize(self, blocks: mx.array) -> mx.array:
-        codes, scales, offsets = self.split(self.blocked(blocks), mx)
-        weights = codes.astype(mx.float32) * scales[..., None]
-        if offsets is not None:
-            weights = weights + offsets[..., None]
-        return mx.flatten(weights, -3)
+        return weights.reshape(*rows.shape[:-1], -1)
 
 
 class FloatType(QuantType):
@@ -99,11 +103,31 @@ class FloatType(QuantType):
     block_size = 1
 
 
+def gathered(field: Any, xp: Any) -> Any:
+    """A field of each block (a slice of the last axis), moved together for the operations that follow.
+
+    NumPy copies and computes in inner loops as long as the last axis, which is only a few bytes here: the field is copied as
+    one item, and what follows runs over one long array. MLX does well with the slice.
+    """
+    if xp is np:
+        return np.ascontiguousarray(field.view(f"V{field.shape[-1]}")).view(np.uint8)
+    return field
+
+
+def words(field: Any, xp: Any) -> Any:
+    """A field of 4-byte little-endian words of each block: uint8 ``[..., 4 n]`` to uint32 ``[..., n]``."""
+    return gathered(field, xp).view(xp.uint32)
+
+
 def half(blocks: Any, at: int, xp: Any) -> Any:
     """The float16 at byte ``at`` of each block as float32 ``[..., blocks, 1]``."""
     return blocks[..., at : at + 2].view(xp.float16).astype(xp.float32)
 
 
-def nibbles(packed: Any, xp: Any) -> Any:
-    """Low nibbles, then high ones: uint8 ``[..., n]`` to ``[..., 2, n]``."""
-    return xp.stack([packed & 15, packed >> 4], axis=-2)
+def bits(field: Any, xp: Any) -> Any:
+    """Bit i of a field of each block, counted from the lowest of its first byte, as 0 or 1: ``[..., n]`` to ``[..., 8 n]``."""
+    if xp is np:
+        packed = gathered(field, np)
+        return np.unpackbits(packed.reshape(-1), bitorder="little").reshape(*packed.shape[:-1], -1)
+    spread = mx.stack([(field >> i) & 1 for i in range(8)], axis=-1)
+    return spread.reshape(*field.shape[:-1], -1)

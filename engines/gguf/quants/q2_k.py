@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half
+from engines.gguf.quants.base import BlockType, Planes, gathered, half
 
 __all__ = ["Q2_K", "bit_pairs"]
 
@@ -21,18 +21,17 @@ class Q2_K(BlockType):
     block_size = 256
     block_bytes = 84
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        packed = blocks[..., 0:16]
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        packed = gathered(blocks[..., 0:16], xp)
         scales = half(blocks, 80, xp) * (packed & 15).astype(xp.float32)
         offsets = -half(blocks, 82, xp) * (packed >> 4).astype(xp.float32)
-        codes = bit_pairs(blocks[..., 16:80], xp)
-        return Split(codes.reshape(*blocks.shape[:-1], 16, 16), scales, offsets)
+        return Planes(bit_pairs(blocks[..., 16:80], xp), scales, offsets)
 
 
-def bit_pairs(packed: Any, xp: Any) -> Any:
-    """2-bit fields in the order of their weights: uint8 ``[..., 32 k]`` to ``[..., k, 4, 32]``.
+def bit_pairs(field: Any, xp: Any) -> tuple[Any, ...]:
+    """The four planes of 2-bit fields: uint8 ``[..., 64]`` to four of ``[..., 2, 32]``.
 
     32 bytes hold 128 weights: weight 32 j + l is bits 2 j and 2 j + 1 of byte l.
     """
-    halves = packed.reshape(*packed.shape[:-1], -1, 32)
-    return xp.stack([halves & 3, (halves >> 2) & 3, (halves >> 4) & 3, halves >> 6], axis=-2)
+    packed = gathered(field, xp).reshape(*field.shape[:-1], 2, 32)
+    return packed & 3, (packed >> 2) & 3, (packed >> 4) & 3, packed >> 6

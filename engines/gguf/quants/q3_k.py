@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half
+from engines.gguf.quants.base import BlockType, Planes, gathered, half, words
 from engines.gguf.quants.q2_k import bit_pairs
 
 __all__ = ["Q3_K"]
@@ -25,18 +25,19 @@ class Q3_K(BlockType):
     block_size = 256
     block_bytes = 110
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        low = bit_pairs(blocks[..., 32:96], xp).reshape(*blocks.shape[:-1], 8, 32)
-        third = blocks[..., 0:32]
-        high = xp.stack([(third << (2 - s) if s < 2 else third >> (s - 2)) & 4 for s in range(8)], axis=-2)
-        codes = (low | high).view(xp.int8) - 4
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        third = gathered(blocks[..., 0:32], xp)
+        third = xp.stack([third, third >> 4], axis=-2)  # plane j's bit is now bit j in both chunks
+        pairs = bit_pairs(blocks[..., 32:96], xp)
+        codes = tuple((pair | (((third >> j) & 1) << 2)).view(xp.int8) - 4 for j, pair in enumerate(pairs))
         scales = half(blocks, 108, xp) * _scales(blocks[..., 96:108], xp).astype(xp.float32)
-        return Split(codes.reshape(*blocks.shape[:-1], 16, 16), scales, None)
+        return Planes(codes, scales, None)
 
 
-def _scales(packed: Any, xp: Any) -> Any:
-    """The 16 signed scales: uint8 ``[..., 12]`` to int8 ``[..., 16]``."""
-    low = xp.concatenate([packed[..., 0:8] & 15, packed[..., 0:8] >> 4], axis=-1)
-    upper = packed[..., 8:12]
-    high = xp.concatenate([(upper << 4) & 48, (upper << 2) & 48, upper & 48, (upper >> 2) & 48], axis=-1)
-    return (low | high).view(xp.int8) - 32
+def _scales(field: Any, xp: Any) -> Any:
+    """The 16 signed scales: uint8 ``[..., 12]`` to int8 ``[..., 16]``; four at a time, one in each byte of a word."""
+    packed = words(field, xp)
+    upper = packed[..., 2]
+    low = [packed[..., 0], packed[..., 1], packed[..., 0] >> 4, packed[..., 1] >> 4]
+    scales = [(low[i] & 0x0F0F0F0F) | (((upper >> (2 * i)) & 0x03030303) << 4) for i in range(4)]
+    return xp.stack(scales, axis=-1).view(xp.int8) - 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half, nibbles
+from engines.gguf.quants.base import BlockType, Planes, gathered, half
 
 __all__ = ["Q4_0"]
 
@@ -20,6 +20,7 @@ class Q4_0(BlockType):
     block_size = 32
     block_bytes = 18
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        codes = nibbles(blocks[..., 2:18], xp).view(xp.int8) - 8
-        return Split(codes.reshape(*blocks.shape[:-1], 1, 32), half(blocks, 0, xp), None)
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        packed = gathered(blocks[..., None, 2:18], xp)
+        low, high = packed & 15, packed >> 4
+        return Planes((low.view(xp.int8) - 8, high.view(xp.int8) - 8), half(blocks, 0, xp), None)

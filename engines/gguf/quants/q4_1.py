@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half, nibbles
+from engines.gguf.quants.base import BlockType, Planes, gathered, half
 
 __all__ = ["Q4_1"]
 
@@ -20,6 +20,6 @@ class Q4_1(BlockType):
     block_size = 32
     block_bytes = 20
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        codes = nibbles(blocks[..., 4:20], xp)
-        return Split(codes.reshape(*blocks.shape[:-1], 1, 32), half(blocks, 0, xp), half(blocks, 2, xp))
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        packed = gathered(blocks[..., None, 4:20], xp)
+        return Planes((packed & 15, packed >> 4), half(blocks, 0, xp), half(blocks, 2, xp))

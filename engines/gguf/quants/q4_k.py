@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half, nibbles
+from engines.gguf.quants.base import BlockType, Planes, gathered, half, words
 
 __all__ = ["Q4_K", "scales_and_offsets"]
 
@@ -21,10 +21,10 @@ class Q4_K(BlockType):
     block_size = 256
     block_bytes = 144
 
-    def split(self, blocks: Any, xp: Any) -> Split:
+    def planes(self, blocks: Any, xp: Any) -> Planes:
         scales, offsets = scales_and_offsets(blocks, xp)
-        codes = nibbles(blocks[..., 16:144].reshape(*blocks.shape[:-1], 4, 32), xp)
-        return Split(codes.reshape(*blocks.shape[:-1], 8, 32), scales, offsets)
+        packed = gathered(blocks[..., 16:144], xp).reshape(*blocks.shape[:-1], 4, 32)
+        return Planes((packed & 15, packed >> 4), scales, offsets)
 
 
 def scales_and_offsets(blocks: Any, xp: Any) -> tuple[Any, Any]:
@@ -32,11 +32,12 @@ def scales_and_offsets(blocks: Any, xp: Any) -> tuple[Any, Any]:
 
     Bytes 4 to 7 hold the scales of groups 0 to 3 in their low six bits, bytes 8 to 11 the minima. For groups 4 to 7, bytes
     12 to 15 hold the low four bits, scale in the low nibble and minimum in the high one; the upper two bits are the top bits
-    of bytes 4 to 7 (scale) and 8 to 11 (minimum).
+    of bytes 4 to 7 (scale) and 8 to 11 (minimum). Four groups are read at a time, one in each byte of a word.
     """
-    first, second, third = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
-    scale = xp.concatenate([first & 63, (third & 15) | ((first >> 2) & 48)], axis=-1)
-    minimum = xp.concatenate([second & 63, (third >> 4) | ((second >> 2) & 48)], axis=-1)
-    scales = half(blocks, 0, xp) * scale.astype(xp.float32)
-    offsets = -half(blocks, 2, xp) * minimum.astype(xp.float32)
+    packed = words(blocks[..., 4:16], xp)
+    first, second, third = packed[..., 0], packed[..., 1], packed[..., 2]
+    scale = [first & 0x3F3F3F3F, (third & 0x0F0F0F0F) | ((first >> 2) & 0x30303030)]
+    minimum = [second & 0x3F3F3F3F, ((third >> 4) & 0x0F0F0F0F) | ((second >> 2) & 0x30303030)]
+    scales = half(blocks, 0, xp) * xp.stack(scale, axis=-1).view(xp.uint8).astype(xp.float32)
+    offsets = -half(blocks, 2, xp) * xp.stack(minimum, axis=-1).view(xp.uint8).astype(xp.float32)
     return scales, offsets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half, nibbles
+from engines.gguf.quants.base import BlockType, Planes, bits, gathered, half
 
-__all__ = ["Q5_0", "fifth_bits"]
+__all__ = ["Q5_0"]
 
 
 class Q5_0(BlockType):
@@ -21,13 +21,8 @@ class Q5_0(BlockType):
     block_size = 32
     block_bytes = 22
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        low = nibbles(blocks[..., 6:22], xp).reshape(*blocks.shape[:-1], 32)
-        codes = (low | fifth_bits(blocks[..., 2:6], xp)).view(xp.int8) - 16
-        return Split(codes.reshape(*blocks.shape[:-1], 1, 32), half(blocks, 0, xp), None)
-
-
-def fifth_bits(word: Any, xp: Any) -> Any:
-    """Bit i of the 4 bytes as 0 or 16 in byte i: uint8 ``[..., 4]`` to ``[..., 32]``."""
-    bits = xp.stack([(word << (4 - i) if i < 4 else word >> (i - 4)) & 16 for i in range(8)], axis=-1)
-    return bits.reshape(*word.shape[:-1], 32)
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        packed = gathered(blocks[..., None, 6:22], xp)
+        low = (packed & 15) | (bits(blocks[..., None, 2:4], xp) << 4)
+        high = (packed >> 4) | (bits(blocks[..., None, 4:6], xp) << 4)
+        return Planes((low.view(xp.int8) - 16, high.view(xp.int8) - 16), half(blocks, 0, xp), None)

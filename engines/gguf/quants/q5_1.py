@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half, nibbles
-from engines.gguf.quants.q5_0 import fifth_bits
+from engines.gguf.quants.base import BlockType, Planes, bits, gathered, half
 
 __all__ = ["Q5_1"]
 
@@ -21,7 +20,8 @@ class Q5_1(BlockType):
     block_size = 32
     block_bytes = 24
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        low = nibbles(blocks[..., 8:24], xp).reshape(*blocks.shape[:-1], 32)
-        codes = low | fifth_bits(blocks[..., 4:8], xp)
-        return Split(codes.reshape(*blocks.shape[:-1], 1, 32), half(blocks, 0, xp), half(blocks, 2, xp))
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        packed = gathered(blocks[..., None, 8:24], xp)
+        low = (packed & 15) | (bits(blocks[..., None, 4:6], xp) << 4)
+        high = (packed >> 4) | (bits(blocks[..., None, 6:8], xp) << 4)
+        return Planes((low, high), half(blocks, 0, xp), half(blocks, 2, xp))

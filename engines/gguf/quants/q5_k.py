@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, nibbles
+from engines.gguf.quants.base import BlockType, Planes, gathered
 from engines.gguf.quants.q4_k import scales_and_offsets
 
 __all__ = ["Q5_K"]
@@ -22,9 +22,13 @@ class Q5_K(BlockType):
     block_size = 256
     block_bytes = 176
 
-    def split(self, blocks: Any, xp: Any) -> Split:
+    def planes(self, blocks: Any, xp: Any) -> Planes:
         scales, offsets = scales_and_offsets(blocks, xp)
-        low = nibbles(blocks[..., 48:176].reshape(*blocks.shape[:-1], 4, 32), xp)
-        fifth = blocks[..., 16:48]
-        high = xp.stack([(fifth << (4 - g) if g < 4 else fifth >> (g - 4)) & 16 for g in range(8)], axis=-2)
-        return Split(low.reshape(*blocks.shape[:-1], 8, 32) | high, scales, offsets)
+        packed = gathered(blocks[..., 48:176], xp).reshape(*blocks.shape[:-1], 4, 32)
+        fifth = gathered(blocks[..., 16:48], xp)
+        fifth = xp.stack(
+            [fifth, fifth >> 2, fifth >> 4, fifth >> 6], axis=-2
+        )  # plane p's bit is now bit p in each chunk
+        low = (packed & 15) | ((fifth & 1) << 4)
+        high = (packed >> 4) | ((fifth & 2) << 3)
+        return Planes((low, high), scales, offsets)

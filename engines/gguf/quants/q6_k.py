@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half, nibbles
+from engines.gguf.quants.base import BlockType, Planes, gathered, half
 from engines.gguf.quants.q2_k import bit_pairs
 
 __all__ = ["Q6_K"]
@@ -24,9 +24,11 @@ class Q6_K(BlockType):
     block_size = 256
     block_bytes = 210
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        low = nibbles(blocks[..., 0:128].reshape(*blocks.shape[:-1], 2, 64), xp)
-        high = bit_pairs(blocks[..., 128:192], xp) << 4
-        codes = (low.reshape(*blocks.shape[:-1], 2, 4, 32) | high).view(xp.int8) - 32
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        packed = blocks[..., 0:128].reshape(*blocks.shape[:-1], 2, 64)
+        even, odd = gathered(packed[..., 0:32], xp), gathered(packed[..., 32:64], xp)
+        low = (even & 15, odd & 15, even >> 4, odd >> 4)
+        pairs = bit_pairs(blocks[..., 128:192], xp)
+        codes = tuple((nibble | (pair << 4)).view(xp.int8) - 32 for nibble, pair in zip(low, pairs, strict=True))
         scales = half(blocks, 208, xp) * blocks[..., 192:208].view(xp.int8).astype(xp.float32)
-        return Split(codes.reshape(*blocks.shape[:-1], 16, 16), scales, None)
+        return Planes(codes, scales, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engines.gguf.quants.base import BlockType, Split, half
+from engines.gguf.quants.base import BlockType, Planes, gathered, half
 
 __all__ = ["Q8_0"]
 
@@ -20,6 +20,6 @@ class Q8_0(BlockType):
     block_size = 32
     block_bytes = 34
 
-    def split(self, blocks: Any, xp: Any) -> Split:
-        codes = blocks[..., None, 2:34].view(xp.int8)
-        return Split(codes, half(blocks, 0, xp), None)
+    def planes(self, blocks: Any, xp: Any) -> Planes:
+        codes = gathered(blocks[..., None, 2:34], xp).view(xp.int8)
+        return Planes((codes,), half(blocks, 0, xp), None)
