@@ -1,0 +1,27 @@
+"""The back ends, best first, and the choice among them."""
+
+from __future__ import annotations
+
+from engines.gguf.kernels.backend import Backend
+from engines.gguf.kernels.blas import BlasBackend
+from engines.gguf.kernels.portable import PortableBackend
+
+__all__ = ["BACKENDS", "backend", "backend_name", "set_cores"]
+
+BACKENDS: tuple[Backend, ...] = (BlasBackend(), PortableBackend())
+
+
+def backend() -> Backend:
+    """The first that is available; the last always is."""
+    return next(candidate for candidate in BACKENDS if candidate.available())
+
+
+def backend_name() -> str:
+    """Name of the back end in use."""
+    return backend().name
+
+
+def set_cores(count: int) -> None:
+    """This worker's share of the CPU cores, at least 1."""
+    for each in BACKENDS:
+        each.set_cores(max(1, count))
