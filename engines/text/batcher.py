@@ -1,0 +1,378 @@
+"""Rows that join, decode together and leave: mlx-lm's own batches, driven directly.
+
+A row waits in a queue (first come, first served), is prefilled in a one-row batch of its own, chunk by chunk, and then joins
+the rows that decode. One call of ``step`` is one tick: a row is started, or a chunk prefilled, or a token decoded for each
+row. Rows may be submitted and cancelled between any two ticks.
+
+``GenerationBatch`` runs one token ahead: when a token is reported, the next one is already drawn. A row that leaves early
+loses that token; one that is preempted draws the same one again when it resumes, since a draw depends only on the row's seed
+and the token's position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, cast
+
+import mlx.core as mx
+from mlx_lm.generate import GenerationBatch, PromptProcessingBatch, StopSequences
+from mlx_lm.models.cache import make_prompt_cache
+
+from engines.scheduling.admission import Decision, KvAdmission
+from engines.scheduling.pacing import LARGEST_CHUNK, Pacer
+from engines.text.sampling import SamplerPlan, SamplingParameters, log_probabilities
+
+__all__ = [
+    "Batcher",
+    "LanguageModel",
+    "Row",
+    "RowEvent",
+    "RowRefused",
+    "RowStarted",
+    "RowStopped",
+    "RowToken",
+    "can_batch",
+]
+
+_CLEAR_CACHE_EVERY = 512  # decode ticks; MLX keeps the buffers of every shape the growing caches had
+
+
+class LanguageModel(Protocol):
+    """An mlx-lm model: (rows, n) uint32 ids → (rows, n, vocabulary) logits; ``cache`` has one entry a layer and grows by n."""
+
+    def __call__(self, inputs: mx.array, /, cache: list[Any]) -> mx.array: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One completion, as the batcher sees it.
+
+    Attributes:
+        id: names the row in events and cancels.
+        tokens: the prompt's ids, at least one; after a preemption the answer so far follows.
+        max_tokens: tokens to draw at most, at least 1.
+        least_tokens: the length, prompt and answer, without which the row is not worth starting.
+        expected_tokens: the length for which KV cache is projected, where the grant could hold it; at least ``least_tokens``.
+        sampling: how it is drawn.
+        resumed: it has been preempted.
+    """
+
+    id: int
+    tokens: tuple[int, ...]
+    max_tokens: int
+    least_tokens: int
+    expected_tokens: int
+    sampling: SamplingParameters
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class RowStarted:
+    """The row's prefill begins; again after a preemption."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class RowToken:
+    """The row's next token. With ``finish`` set it is the last: an end-of-sequence token ("stop") or ``max_tokens``."""
+
+    id: int
+    token: int
+    finish: Literal["stop", "length"] | None
+    logprobs: mx.array | None  # (vocabulary,) float32, where the row asked
+
+
+@dataclass(frozen=True)
+class RowStopped:
+    """The row ended without another token: even alone it has outgrown the KV grant."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class RowRefused:
+    """The row was not started: even alone it needs more KV cache than the grant holds. Both in tokens."""
+
+    id: int
+    needed_tokens: int
+    granted_tokens: int
+
+
+RowEvent = RowStarted | RowToken | RowStopped | RowRefused
+
+
+def can_batch(model: LanguageModel) -> bool:
+    """Whether every layer's cache can hold several rows. One that cannot means a width of 1."""
+    return all(hasattr(cache, "merge") for cache in make_prompt_cache(model))
+
+
+class _DecodingBatch(GenerationBatch):
+    """mlx-lm's batch with our own step.
+
+    ``samplers`` carries each row's :class:`SamplingParameters`, so that joins and leaves keep them in order. Log-probabilities
+    are computed only for rows that ask.
+    """
+
+    _plan: SamplerPlan | None = None
+
+    def _step(self) -> tuple[list[int], list[mx.array]]:
+        """Dispatches the next token of every row, then answers the one dispatched before, and its log-probabilities
+        (None for a row that did not ask)."""
+        inputs, reported = self._next_tokens, self._next_logprobs
+        rows = cast(list[SamplingParameters], self.samplers)
+        if self._plan is None or self._plan.rows != rows:
+            self._plan = SamplerPlan(rows)
+        logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
+        # tokens holds what the cache held before this step, so the drawn token stands two places on from its last.
+        self._next_tokens = self._plan.sample(logits, [len(tokens) + 1 for tokens in self.tokens])
+        logprobs = [log_probabilities(logits[i]) if row.logprobs else None for i, row in enumerate(rows)]
+        self._next_logprobs = cast(list[mx.array], logprobs)
+        mx.async_eval(self._next_tokens, [row for row in logprobs if row is not None])  # type: ignore[no-untyped-call]
+        drawn = cast(list[int], inputs.tolist())
+        for tokens, token in zip(self.tokens, drawn, strict=True):
+            tokens.append(token)
+        return drawn, reported
+
+    def extract_cache(self, idx: int) -> list[Any]:
+        """Nothing keeps the cache of a row that has finished."""
+        return []
+
+
+@dataclass
+class _Prefill:
+    """The row whose prompt is being read."""
+
+    row: Row
+    batch: PromptProcessingBatch
+    done: int = 0  # tokens already in its cache
+
+
+class Batcher:
+    """Owns the rows of one model. Every call belongs on the device thread.
+
+    Args:
+        model: an mlx-lm model, ``(tokens, cache) -> logits``.
+        width: rows decoded together at most; 1 where :func:`can_batch` says no.
+        eos_ids: a row that draws one of them has finished.
+        admission: which rows the KV grant allows; may be replaced between ticks.
+        pacer: whose turn it is, and the size of a chunk.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        width: int,
+        eos_ids: frozenset[int],
+        admission: KvAdmission,
+        pacer: Pacer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.admission = admission
+        self._model = model
+        self._width = width
+        self._merge = can_batch(model)
+        self._stop_sequences = StopSequences([[token] for token in sorted(eos_ids)])
+        self._pacer = pacer
+        self._clock = clock
+        self._queue: deque[Row] = deque()
+        self._prefill: _Prefill | None = None
+        self._decoding: _DecodingBatch | None = None  # None where no row decodes, never empty
+        self._rows: dict[int, Row] = {}  # of the rows that decode
+        self._decode_ticks = 0
+
+    @property
+    def busy(self) -> bool:
+        """True while a step would do something."""
+        return bool(self._queue) or self._prefill is not None or self._decoding is not None
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes the rows' caches hold now."""
+        caches = [*(self._prefill.batch.prompt_cache if self._prefill else ())]
+        caches += self._decoding.prompt_cache if self._decoding else ()
+        return sum(cache.nbytes for cache in caches)
+
+    def submit(self, row: Row) -> None:
+        """Queues a row. Its id must be new."""
+        self._queue.append(row)
+
+    def cancel(self, row_id: int) -> bool:
+        """Lets a row go, wherever it is; no event of it follows. False where there is none of this id."""
+        if self._prefill is not None and self._prefill.row.id == row_id:
+            self._prefill = None
+            return True
+        if row_id in self._rows:
+            self._leave(row_id)
+            return True
+        for row in self._queue:
+            if row.id == row_id:
+                self._queue.remove(row)
+                return True
+        return False
+
+    def clear(self) -> None:
+        """Lets every row go."""
+        self._queue.clear()
+        self._prefill = None
+        self._decoding = None
+        self._rows.clear()
+
+    def step(self) -> list[RowEvent]:
+        """One tick. At most one chunk of prefill or one token a row; a row that is started is answered at once."""
+        events: list[RowEvent] = []
+        self._make_room(events)
+        self._start_next(events)
+        if not events and (self._prefill is not None or self._decoding is not None):
+            turn = self._pacer.turn(prefilling=self._prefill is not None, decoding=self._decoding is not None)
+            if turn == "prefill":
+                self._prefill_chunk()
+            else:
+                self._decode(events)
+        return events
+
+    # --- joining ---
+
+    def _start_next(self, events: list[RowEvent]) -> None:
+        """Starts the head of the queue where there is a place for it. None overtakes another."""
+        while self._queue and self._prefill is None and len(self._rows) < self._width:
+            row = self._queue[0]
+            decision = self.admission.decide(self._projected(row), self._lengths())
+            if decision is Decision.WAIT:
+                return
+            self._queue.popleft()
+            if decision is Decision.REFUSE:
+                refused = RowRefused(row.id, row.least_tokens, self.admission.longest_row or 0)
+                events.append(RowStopped(row.id) if row.resumed else refused)
+                continue
+            self._prefill = _Prefill(row, self._prompt_batch(row))
+            events.append(RowStarted(row.id))
+
+    def _prompt_batch(self, row: Row) -> PromptProcessingBatch:
+        cache = make_prompt_cache(self._model)
+        batch = PromptProcessingBatch(
+            self._model,
+            [row.id],
+            [cache] if self._merge else [],
+            tokens=[[]],
+            prefill_step_size=LARGEST_CHUNK,
+            samplers=[cast(Any, row.sampling)],
+            logits_processors=[[]],
+            stop_sequences=[self._stop_sequences],
+            max_tokens=[row.max_tokens],
+        )
+        if not self._merge:
+            batch.prompt_cache = cache
+        return batch
+
+    def _prefill_chunk(self) -> None:
+        """Reads the next chunk of the prompt; with the last one the row joins."""
+        prefill = self._prefill
+        assert prefill is not None
+        row, batch = prefill.row, prefill.batch
+        end = min(prefill.done + self._pacer.chunk_tokens, len(row.tokens) - 1)
+        if end > prefill.done:
+            started = self._clock()
+            batch.prompt([list(row.tokens[prefill.done : end])])
+            self._pacer.observe(end - prefill.done, self._clock() - started)
+            prefill.done = end
+        if prefill.done == len(row.tokens) - 1:
+            self._prefill = None
+            self._join(row, batch)
+
+    def _join(self, row: Row, batch: PromptProcessingBatch) -> None:
+        joining = _DecodingBatch(
+            self._model,
+            batch.uids,
+            mx.array([row.tokens[-1]], dtype=mx.uint32),
+            batch.prompt_cache,
+            batch.tokens,
+            batch.samplers,
+            batch.fallback_sampler,
+            batch.logits_processors,
+            batch.stop_sequences,
+            batch.max_tokens,
+        )
+        self._rows[row.id] = row
+        if self._decoding is None:
+            self._decoding = joining
+        else:
+            self._decoding.extend(joining)  # type: ignore[no-untyped-call]
+
+    # --- decoding and leaving ---
+
+    def _decode(self, events: list[RowEvent]) -> None:
+        batch = self._decoding
+        assert batch is not None
+        for response in batch.next():
+            finish = cast(Literal["stop", "length"] | None, response.finish_reason)
+            if finish is not None:
+                del self._rows[response.uid]
+            events.append(RowToken(response.uid, response.token, finish, response.logprobs))
+        if not batch.uids:
+            self._decoding = None
+        self._decode_ticks += 1
+        if self._decode_ticks % _CLEAR_CACHE_EVERY == 0:
+            mx.clear_cache()
+
+    def _leave(self, row_id: int) -> None:
+        batch = self._decoding
+        assert batch is not None
+        del self._rows[row_id]
+        if self._rows:
+            batch.filter([i for i, uid in enumerate(batch.uids) if uid != row_id])
+        else:
+            self._decoding = None
+
+    # --- the KV grant ---
+
+    def _projected(self, row: Row) -> int:
+        """The length to which a row is projected to grow, in tokens."""
+        longest = self.admission.longest_row
+        return row.expected_tokens if longest is None else max(row.least_tokens, min(row.expected_tokens, longest))
+
+    def _lengths(self) -> list[int]:
+        """The projected lengths of the rows that hold KV cache; the youngest last."""
+        lengths = []
+        if self._decoding is not None:
+            for row_id, tokens in zip(self._decoding.uids, self._decoding.tokens, strict=True):
+                # The step to come adds the token that is drawn already.
+                lengths.append(max(self._projected(self._rows[row_id]), len(tokens) + 1))
+        if self._prefill is not None:
+            lengths.append(self._projected(self._prefill.row))
+        return lengths
+
+    def _make_room(self, events: list[RowEvent]) -> None:
+        """Preempts the youngest rows while all together have outgrown the grant; one that has alone ends there."""
+        while (lengths := self._lengths()) and not self.admission.fits(lengths):
+            if len(lengths) > 1 or self._prefill is not None:
+                self._preempt_youngest()
+                continue
+            (row_id,) = self._rows
+            self._leave(row_id)
+            events.append(RowStopped(row_id))
+
+    def _preempt_youngest(self) -> None:
+        """Puts the row that joined last back to the head of the queue, with what it has drawn so far as its prompt."""
+        if self._prefill is not None:
+            self._queue.appendleft(self._prefill.row)
+            self._prefill = None
+            return
+        batch = self._decoding
+        assert batch is not None
+        row, tokens = self._rows[batch.uids[-1]], tuple(batch.tokens[-1])
+        self._leave(row.id)
+        resumed = replace(
+            row,
+            tokens=tokens,
+            max_tokens=row.max_tokens - (len(tokens) - len(row.tokens)),
+            least_tokens=max(row.least_tokens, len(tokens) + 1),
+            expected_tokens=max(row.expected_tokens, len(tokens) + 1),
+            resumed=True,
+        )
+        self._queue.appendleft(resumed)

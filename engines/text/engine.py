@@ -1,0 +1,320 @@
+"""The text engine over a GGUF model: requests in, events out. Glue of template, tokenizer, model and batcher."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import mlx.core as mx
+
+from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, InvalidField
+from engines.interface import EngineInfo
+from engines.scheduling.admission import KvAdmission
+from engines.scheduling.pacing import Pacer
+from engines.text.batcher import Batcher, LanguageModel, Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.sampling import SamplingParameters
+from engines.text.sequence import Detokenizer, TextSequence
+from engines.wire import (
+    Admitted,
+    ChatPrompt,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    MemoryReport,
+    TextPrompt,
+    TextRequest,
+    to_wire,
+)
+
+__all__ = ["GgufTextEngine", "PreparedText", "Tokenizer"]
+
+_UNBOUNDED_ANSWER = 1024  # tokens projected for an answer without max_tokens; it may grow past them
+
+log = logging.getLogger(__name__)
+
+
+class Tokenizer(Protocol):
+    """What the engine asks of a tokenizer; :class:`engines.gguf.tokenizer.GgufTokenizer` is one."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = False) -> list[int]: ...
+
+    def detokenizer(self) -> Detokenizer: ...
+
+
+class RenderChat(Protocol):
+    """Renders a chat prompt with the checkpoint's template or the prompt's own, and says whether BOS stands in it already."""
+
+    def __call__(self, prompt: ChatPrompt) -> tuple[str, bool]: ...
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """A request that can be served: tokenised and checked."""
+
+    tokens: tuple[int, ...]
+    max_tokens: int
+    least_tokens: int  # prompt and answer: without room for these in the KV grant it is refused
+    expected_tokens: int  # prompt and answer, as projected for admission
+    sampling: SamplingParameters
+    stop: tuple[str, ...]
+
+
+class GgufTextEngine:
+    """A :class:`engines.interface.TextEngine`.
+
+    Errors of one request end that request; an error of the model's forward pass ends all of them (``Failed``), and the next
+    step raises EngineFailed.
+
+    Args:
+        model: the mlx-lm model.
+        tokenizer: of the same checkpoint.
+        render_chat: chat messages to text.
+        info: what is announced; its width and context are obeyed.
+        grant_bytes: what KV may hold; None: no bound.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        render_chat: RenderChat,
+        info: EngineInfo,
+        grant_bytes: int | None = None,
+        pacer: Pacer | None = None,
+    ) -> None:
+        self._info = info
+        self._tokenizer = tokenizer
+        self._render_chat = render_chat
+        self._batcher = Batcher(
+            model,
+            width=info.width,
+            eos_ids=tokenizer.eos_ids,
+            admission=KvAdmission(info.kv_bytes_per_token, grant_bytes),
+            pacer=pacer or Pacer(),
+        )
+        self._sequences: dict[int, TextSequence] = {}
+        self._ended: list[Event] = []  # terminal events that the next step answers
+        self._failure: EngineFailed | None = None
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._ended) or self._batcher.busy or self._failure is not None
+
+    # --- any thread ---
+
+    def prepare(self, request: TextRequest) -> PreparedText:
+        """Template, tokenise, check. Raises ContextLengthExceeded, InvalidField, or what the template raises."""
+        if any(not stop for stop in request.stop):
+            raise InvalidField("stop: an empty string cannot be a stop sequence", param="stop")
+        if request.max_tokens is not None and request.max_tokens < 1:
+            raise InvalidField(f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens")
+        tokens = tuple(self._tokens(request))
+        room = self._info.context - len(tokens)
+        if room < 1:
+            raise ContextLengthExceeded(
+                f"The prompt has {len(tokens)} tokens; the context has {self._info.context}, and the answer needs at least 1."
+            )
+        if request.max_tokens is not None and request.max_tokens > room:
+            raise ContextLengthExceeded(
+                f"The prompt has {len(tokens)} tokens and max_tokens asks for {request.max_tokens}, together "
+                f"{len(tokens) + request.max_tokens}; the context has {self._info.context}.",
+                param="max_tokens",
+            )
+        asked = request.max_tokens
+        sampling = request.sampling
+        return PreparedText(
+            tokens=tokens,
+            max_tokens=room if asked is None else asked,
+            least_tokens=len(tokens) + (1 if asked is None else asked),
+            expected_tokens=len(tokens) + (min(room, _UNBOUNDED_ANSWER) if asked is None else asked),
+            sampling=SamplingParameters(
+                seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                min_p=sampling.min_p,
+            ),
+            stop=request.stop,
+        )
+
+    def _tokens(self, request: TextRequest) -> Sequence[int]:
+        prompt = request.prompt
+        if isinstance(prompt, ChatPrompt):
+            text, has_bos = self._render_chat(prompt)
+            tokens: Sequence[int] = self._tokenizer.encode(text, add_bos=False if has_bos else None, parse_special=True)
+        elif isinstance(prompt, TextPrompt):
+            tokens = self._tokenizer.encode(prompt.text)
+        else:
+            tokens = prompt.tokens
+            vocabulary = self._tokenizer.vocab_size
+            for token in tokens:
+                if not 0 <= token < vocabulary:
+                    raise InvalidField(
+                        f"prompt: token id {token} is not in the vocabulary (0 to {vocabulary - 1})", param="prompt"
+                    )
+        if not tokens:
+            field = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+            raise InvalidField(f"{field}: empty, there is nothing to continue", param=field)
+        return tokens
+
+    # --- device thread ---
+
+    def submit(self, request_id: int, prepared: PreparedText) -> None:
+        """Queues a prepared request."""
+        self._sequences[request_id] = TextSequence(
+            request_id, len(prepared.tokens), self._tokenizer.detokenizer(), prepared.stop
+        )
+        self._batcher.submit(
+            Row(
+                id=request_id,
+                tokens=prepared.tokens,
+                max_tokens=prepared.max_tokens,
+                least_tokens=prepared.least_tokens,
+                expected_tokens=prepared.expected_tokens,
+                sampling=prepared.sampling,
+            )
+        )
+
+    def cancel(self, request_id: int) -> None:
+        """Ends this request now; the next step answers its terminal event, and does nothing else before."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._batcher.cancel(request_id)
+            self._ended += self._finish(sequence, "cancelled")
+
+    def step(self) -> list[Event]:
+        """One tick. Raises EngineFailed in the step after the one that answered ``Failed`` to every request."""
+        if self._ended:
+            events, self._ended = self._ended, []
+            return events
+        if self._failure is not None:
+            raise self._failure
+        try:
+            row_events = self._batcher.step()
+        except Exception as error:  # whatever the forward pass raises, every row depends on it
+            log.exception("the forward pass failed")
+            return self._fail_all(error)
+        events = []
+        for row_event in row_events:
+            events += self._answer(row_event)
+        return events
+
+    def set_grant(self, grant_bytes: int) -> None:
+        """Holds for rows that run too: the youngest give way, and start again when there is room."""
+        self._batcher.admission = replace(self._batcher.admission, grant_bytes=grant_bytes)
+
+    def shed(self, byte_count: int) -> None:
+        """There are no prompt caches yet: only MLX's own unused buffers can be given back."""
+        mx.clear_cache()
+
+    def memory(self) -> MemoryReport:
+        return MemoryReport(
+            static=0,
+            kv=self._batcher.kv_bytes,
+            prompt_cache=0,
+            mlx_cache=mx.get_cache_memory(),
+            peak=mx.get_peak_memory(),
+        )
+
+    def close(self) -> None:
+        """Ends what runs as cancelled (the next step answers it) and lets the caches go."""
+        for request_id in list(self._sequences):
+            self.cancel(request_id)
+        self._batcher.clear()
+        mx.clear_cache()
+
+    # --- events ---
+
+    def _answer(self, event: RowEvent) -> list[Event]:
+        """The events of one row's event. What goes wrong with one row's text ends only that row."""
+        sequence = self._sequences.get(event.id)
+        if sequence is None:  # ended by an earlier event of the same tick
+            return []
+        try:
+            match event:
+                case RowStarted():
+                    return self._start(sequence)
+                case RowToken():
+                    return self._advance(sequence, event)
+                case RowStopped():
+                    sequence.end()
+                    return self._finish(sequence, "length")
+                case RowRefused():
+                    return self._fail(sequence, _too_long_for_grant(event))
+        except Exception as error:
+            log.exception("request %d failed", sequence.request_id)
+            self._batcher.cancel(sequence.request_id)
+            return self._fail(sequence, EngineError(f"This request failed in the engine: {_describe(error)}"))
+
+    def _start(self, sequence: TextSequence) -> list[Event]:
+        if sequence.admitted:
+            return []
+        sequence.admitted = True
+        return [Admitted(request_id=sequence.request_id, prompt_tokens=sequence.prompt_tokens)]
+
+    def _advance(self, sequence: TextSequence, event: RowToken) -> list[Event]:
+        if event.finish == "stop":
+            sequence.end(event.token)
+            return self._finish(sequence, "stop")
+        sequence.push(event.token)
+        if sequence.stop_sequence is not None:
+            self._batcher.cancel(sequence.request_id)
+            return self._finish(sequence, "stop")
+        if event.finish == "length":
+            sequence.end()
+            return self._finish(sequence, "length")
+        delta = sequence.take()
+        return [] if delta is None else [delta]
+
+    def _finish(self, sequence: TextSequence, reason: FinishReason) -> list[Event]:
+        """The last delta and the terminal event. Text that completed a stop string at its very end stopped by it."""
+        events: list[Event] = []
+        if reason != "cancelled":
+            if sequence.stop_sequence is not None:
+                reason = "stop"
+            delta = sequence.take()
+            events += [] if delta is None else [delta]
+        del self._sequences[sequence.request_id]
+        events.append(
+            Finished(
+                request_id=sequence.request_id,
+                reason=reason,
+                usage=sequence.usage,
+                stop_sequence=sequence.stop_sequence,
+            )
+        )
+        return events
+
+    def _fail(self, sequence: TextSequence, error: EngineError) -> list[Event]:
+        self._sequences.pop(sequence.request_id, None)
+        return [Failed(request_id=sequence.request_id, error=to_wire(error), usage=sequence.usage)]
+
+    def _fail_all(self, error: Exception) -> list[Event]:
+        self._failure = EngineFailed(f"The model's forward pass failed: {_describe(error)}")
+        self._batcher.clear()
+        return [event for s in list(self._sequences.values()) for event in self._fail(s, self._failure)]
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _too_long_for_grant(event: RowRefused) -> ContextLengthExceeded:
+    return ContextLengthExceeded(
+        f"Prompt and answer need {event.needed_tokens} tokens of KV cache; this model's memory grant holds "
+        f"{event.granted_tokens}. Ask for fewer max_tokens, shorten the prompt, or raise kv_grant."
+    )

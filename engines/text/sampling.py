@@ -1,0 +1,180 @@
+"""How the next token of each row is drawn.
+
+Order of the filters, as most engines have it: temperature, top_k, top_p, min_p.
+
+1. ``z = (logits - max) / temperature``, float32. Temperature 0 (and top_k 1) is greedy: the first largest logit.
+2. ``top_k``: keeps the k largest; what ties with the k-th is kept too.
+3. ``top_p``: of what is left, keeps the smallest set of most probable tokens whose mass reaches ``top_p`` (Holtzman et al.,
+   2020, "The Curious Case of Neural Text Degeneration"); ties with the last one are kept too.
+4. ``min_p``: keeps what is at least ``min_p`` times as probable as the most probable token (Nguyen et al., 2024).
+
+The draw inverts the cumulative distribution at one uniform number a row, a pure function of (seed, position of the token in
+its row, prompt included). So neither the batch's width nor joins, neighbours, preemption or device change a row's text, and a
+vocabulary of 262,144 tokens costs no noise vector. Rows that need no filter pay for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+__all__ = ["SamplerPlan", "SamplingParameters", "log_probabilities", "uniform"]
+
+_MASK_64 = 2**64 - 1
+_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+_BELOW_ONE = 1.0 - 2.0**-22  # keeps a target below the float32 total it is compared with
+_BLOCK = 512  # two levels of sums: float32 would lose small weights in one running sum over a large vocabulary
+_HEAD = 2048  # candidates that hold nearly every nucleus; taking them costs 2 ms where sorting 262,144 costs 45 (CPU)
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """How one row is drawn; ranges are the request's, checked by the protocol parsers. ``top_k`` 0 is off."""
+
+    seed: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    logprobs: bool = False  # the row's log-probabilities are reported with each token
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0 or self.top_k == 1
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) for this seed and position: SplitMix64's output function (Steele, Lea and Flood, 2014), twice."""
+    state = _mix(seed & _MASK_64)
+    return (_mix((state + (position + 1) * _GOLDEN_GAMMA) & _MASK_64) >> 11) * 2.0**-53
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK_64
+    return value ^ (value >> 31)
+
+
+def log_probabilities(logits: mx.array) -> mx.array:
+    """Log-probabilities of the model itself, before temperature and filters: (…, vocabulary) → the same, float32."""
+    logits = logits.astype(mx.float32)
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+
+
+class SamplerPlan:
+    """One vectorised sampler for the rows of a batch; made anew when a row joins or leaves.
+
+    Args:
+        rows: the parameters, one a row, in the batch's order.
+    """
+
+    def __init__(self, rows: Sequence[SamplingParameters]) -> None:
+        self.rows = list(rows)
+        drawn = [i for i, row in enumerate(rows) if not row.greedy]
+        self._greedy = [i for i, row in enumerate(rows) if row.greedy]
+        self._drawn = drawn
+        self._seeds = [rows[i].seed for i in drawn]
+        # The answers come as greedy rows, then drawn rows; this puts them back into the batch's order.
+        order = {row: place for place, row in enumerate(self._greedy + drawn)}
+        self._order = mx.array([order[i] for i in range(len(rows))], dtype=mx.uint32)
+        self._temperature = mx.array([[rows[i].temperature] for i in drawn], dtype=mx.float32)
+        self._top_k = [(place, rows[i].top_k) for place, i in enumerate(drawn) if rows[i].top_k > 0]
+        self._top_p = [(place, rows[i].top_p) for place, i in enumerate(drawn) if rows[i].top_p < 1.0]
+        self._min_p = (
+            mx.array([[rows[i].min_p] for i in drawn], dtype=mx.float32)
+            if any(rows[i].min_p > 0.0 for i in drawn)
+            else None
+        )
+
+    def sample(self, logits: mx.array, positions: Sequence[int]) -> mx.array:
+        """The next token of each row, lazily.
+
+        Args:
+            logits: (rows, vocabulary), any float dtype.
+            positions: where in its row, prompt included, each new token will stand.
+
+        Returns:
+            (rows,) uint32.
+        """
+        if not self._drawn:
+            return mx.argmax(logits, axis=-1)
+        if not self._greedy:
+            return self._draw(logits, positions)
+        greedy = mx.argmax(logits[mx.array(self._greedy)], axis=-1)
+        drawn = self._draw(logits[mx.array(self._drawn)], [positions[i] for i in self._drawn])
+        return mx.concatenate([greedy, drawn])[self._order]
+
+    def _draw(self, logits: mx.array, positions: Sequence[int]) -> mx.array:
+        logits = logits.astype(mx.float32)
+        scaled = (logits - mx.max(logits, axis=-1, keepdims=True)) / self._temperature
+        vocabulary = scaled.shape[-1]
+        top_k = [(place, k) for place, k in self._top_k if k < vocabulary]
+        if top_k:
+            scaled = mx.where(scaled >= _top_k_cutoff(scaled, top_k), scaled, -mx.inf)
+        weights = mx.exp(scaled)  # the largest is exactly 1
+        if self._top_p:
+            weights = mx.where(weights >= _top_p_cutoff(weights, self._top_p), weights, 0.0)
+        if self._min_p is not None:
+            weights = mx.where(weights >= self._min_p, weights, 0.0)
+        numbers = [uniform(seed, position) for seed, position in zip(self._seeds, positions, strict=True)]
+        return _invert(weights, mx.array(numbers, dtype=mx.float32)[:, None])
+
+
+def _top_k_cutoff(scaled: mx.array, top_k: Sequence[tuple[int, int]]) -> mx.array:
+    """(rows, 1): the k-th largest value of each row that asks, -inf for the others."""
+    places = mx.array([place for place, _ in top_k])
+    most = max(k for _, k in top_k)
+    head = mx.sort(mx.topk(scaled[places], most, axis=-1), axis=-1)  # ascending
+    kth = mx.take_along_axis(head, mx.array([[most - k] for _, k in top_k]), axis=-1)
+    cutoff = mx.full((scaled.shape[0], 1), -mx.inf)
+    cutoff[places] = kth
+    return cutoff
+
+
+def _top_p_cutoff(weights: mx.array, top_p: Sequence[tuple[int, float]]) -> mx.array:
+    """(rows, 1): the smallest weight in the nucleus of each row that asks, 0 for the others.
+
+    On CPU a sort of the whole vocabulary costs more than waiting for the answer whether the likeliest tokens hold the
+    nucleus; on a GPU waiting costs more than the sort.
+    """
+    places = mx.array([place for place, _ in top_p])
+    rows = weights[places]
+    needed = mx.array([[p] for _, p in top_p], dtype=mx.float32) * mx.sum(rows, axis=-1, keepdims=True)
+    candidates = rows
+    if rows.shape[-1] > _HEAD and mx.default_device().type == mx.DeviceType.cpu:
+        head = mx.topk(rows, _HEAD, axis=-1)
+        if mx.all(mx.sum(head, axis=-1, keepdims=True) >= needed).item():
+            candidates = head
+    descending = -mx.sort(-candidates, axis=-1)
+    before = mx.cumsum(descending, axis=-1, inclusive=False)
+    last = mx.maximum(mx.sum(before < needed, axis=-1, keepdims=True) - 1, 0)
+    cutoff = mx.zeros((weights.shape[0], 1))
+    cutoff[places] = mx.take_along_axis(descending, last, axis=-1)
+    return cutoff
+
+
+def _invert(weights: mx.array, numbers: mx.array) -> mx.array:
+    """The token at which the cumulative weight passes ``numbers`` (rows, 1) of the total: (rows,) uint32.
+
+    Never a token of weight 0: a running sum may step by rounding alone, so the weight itself is asked too.
+    """
+    rows, vocabulary = weights.shape
+    padding = -vocabulary % _BLOCK
+    blocks = mx.pad(weights, [(0, 0), (0, padding)]).reshape(rows, -1, _BLOCK)
+    sums = mx.sum(blocks, axis=-1)
+    passed = mx.cumsum(sums, axis=-1)
+    target = mx.minimum(numbers, _BELOW_ONE) * passed[:, -1:]
+    block = _first_past(sums, passed, target)
+    within = mx.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
+    running = mx.cumsum(within, axis=-1)
+    before = mx.take_along_axis(passed, block, axis=-1) - mx.take_along_axis(sums, block, axis=-1)
+    rest = mx.minimum(target - before, _BELOW_ONE * running[:, -1:])
+    return (block * _BLOCK + _first_past(within, running, rest))[:, 0]
+
+
+def _first_past(weights: mx.array, running: mx.array, target: mx.array) -> mx.array:
+    """(rows, 1) uint32: the first index with weight whose running sum passes ``target``; failing that, the first with weight."""
+    score = (weights > 0).astype(mx.uint32) * (1 + (running > target).astype(mx.uint32))
+    return mx.argmax(score, axis=-1, keepdims=True)

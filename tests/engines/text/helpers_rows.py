@@ -1,0 +1,168 @@
+"""Tiny stock models, and an oracle that continues one row alone, without batches, caches in batch form or our sampler."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_map
+from mlx_lm.models.cache import make_prompt_cache
+from numpy.typing import NDArray
+
+from engines.scheduling.admission import KvAdmission
+from engines.scheduling.pacing import Pacer
+from engines.text.batcher import Batcher, Row, RowEvent, RowToken
+from engines.text.sampling import SamplingParameters, uniform
+
+__all__ = [
+    "EOS",
+    "GREEDY",
+    "VOCABULARY",
+    "continue_alone",
+    "draw",
+    "make_batcher",
+    "make_row",
+    "run",
+    "stock_model",
+    "tokens_of",
+]
+
+VOCABULARY = 97
+EOS = 96
+GREEDY = SamplingParameters(seed=0, temperature=0.0)
+WINDOW = 8
+
+_BASE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 512,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": _BASE | {"model_type": "llama"},
+    "qwen3": _BASE | {"model_type": "qwen3"},
+    "windowed": _BASE
+    | {"model_type": "llama", "layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW},
+    "gemma3": _BASE | {"model_type": "gemma3_text", "sliding_window": WINDOW, "sliding_window_pattern": 2},
+    "mamba": {
+        "model_type": "mamba",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "state_size": 8,
+        "num_hidden_layers": 2,
+        "conv_kernel": 4,
+        "use_bias": False,
+        "use_conv_bias": True,
+        "time_step_rank": 4,
+    },
+}
+
+
+@cache
+def stock_model(name: str) -> Any:
+    """A stock mlx-lm model with random float32 weights whose logits are spread, so that no two tokens tie."""
+    config = _CONFIGS[name]
+    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    model = module.Model(module.ModelArgs.from_dict(config))
+    generator = np.random.default_rng(7)
+
+    def spread(value: mx.array) -> mx.array:
+        if value.ndim < 2:
+            return value
+        noise = generator.standard_normal(value.shape).astype(np.float32)
+        return mx.array(noise * 1.5 * math.prod(value.shape[1:]) ** -0.5)
+
+    model.update(tree_map(spread, model.parameters()))
+    model.eval()
+    mx.eval(model.parameters())  # type: ignore[no-untyped-call]
+    return model
+
+
+def draw(logits: NDArray[np.float64], parameters: SamplingParameters, position: int) -> int:
+    """The sampler's definition, in float64 and by full sorts. logits: (vocabulary,)."""
+    if parameters.temperature == 0.0:
+        return int(np.argmax(logits))
+    scaled = (logits - logits.max()) / parameters.temperature
+    kept = np.ones(len(scaled), bool)
+    if parameters.top_k:
+        kept &= scaled >= np.sort(scaled)[::-1][: parameters.top_k].min()
+    weights = np.where(kept, np.exp(scaled), 0.0)
+    if parameters.top_p < 1.0:
+        descending = np.sort(weights)[::-1]
+        needed = parameters.top_p * weights.sum()
+        count = 1
+        while descending[:count].sum() < needed:
+            count += 1
+        weights = np.where(weights >= descending[count - 1], weights, 0.0)
+    weights = np.where(weights >= parameters.min_p * weights.max(), weights, 0.0)
+    target = uniform(parameters.seed, position) * weights.sum()
+    return int(np.argmax(np.cumsum(weights) > target))
+
+
+def continue_alone(model: Any, row: Row) -> list[int]:
+    """The tokens a row must get: plain calls of the model on this row alone, the whole prompt at once."""
+    state = make_prompt_cache(model)
+    inputs, tokens = list(row.tokens), list[int]()
+    while len(tokens) < row.max_tokens:
+        logits = model(mx.array([inputs]), cache=state)[0, -1].astype(mx.float32)
+        token = draw(np.array(logits, np.float64), row.sampling, len(row.tokens) + len(tokens))
+        tokens.append(token)
+        if token == EOS:
+            break
+        inputs = [token]
+    return tokens
+
+
+class FixedPacer(Pacer):
+    """Chunks of a set size, whatever the clock says."""
+
+    def __init__(self, chunk: int) -> None:
+        super().__init__()
+        self._chunk = float(chunk)
+
+    def observe(self, tokens: int, seconds: float) -> None:
+        pass
+
+
+def make_row(row_id: int, prompt: Sequence[int], max_tokens: int = 8, sampling: SamplingParameters = GREEDY) -> Row:
+    length = len(prompt) + max_tokens
+    return Row(row_id, tuple(prompt), max_tokens, least_tokens=length, expected_tokens=length, sampling=sampling)
+
+
+def make_batcher(
+    model: Any, *, width: int = 4, chunk: int = 3, bytes_per_token: int = 1, grant: int | None = None
+) -> Batcher:
+    return Batcher(
+        model,
+        width=width,
+        eos_ids=frozenset({EOS}),
+        admission=KvAdmission(bytes_per_token, grant),
+        pacer=FixedPacer(chunk),
+    )
+
+
+def run(batcher: Batcher, limit: int = 1000) -> list[RowEvent]:
+    """All events until the batcher is idle."""
+    events: list[RowEvent] = []
+    for _ in range(limit):
+        if not batcher.busy:
+            return events
+        events += batcher.step()
+    raise AssertionError(f"still busy after {limit} ticks")
+
+
+def tokens_of(events: Sequence[RowEvent], row_id: int) -> list[int]:
+    return [event.token for event in events if isinstance(event, RowToken) and event.id == row_id]

@@ -1,0 +1,319 @@
+"""Each row of a batch must get the tokens it would get alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.text.batcher import RowEvent, RowRefused, RowStarted, RowStopped, RowToken, can_batch
+from engines.text.sampling import SamplingParameters, log_probabilities
+from tests.engines.text.helpers_rows import (
+    EOS,
+    GREEDY,
+    VOCABULARY,
+    WINDOW,
+    continue_alone,
+    make_batcher,
+    make_row,
+    run,
+    stock_model,
+    tokens_of,
+)
+
+MODELS = ("llama", "qwen3", "windowed", "gemma3", "mamba")
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(0, VOCABULARY - 1, length)]
+
+
+def seeded(seed: int) -> SamplingParameters:
+    return SamplingParameters(seed=seed, temperature=0.9, top_p=0.9, top_k=40)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_rows_of_different_lengths_equal_the_rows_alone(name: str, rows: int) -> None:
+    model = stock_model(name)
+    wanted = [make_row(i, prompt((5, 17, 1, 9, 2)[i], i), 12, seeded(i) if i % 2 else GREEDY) for i in range(rows)]
+    batcher = make_batcher(model, width=5)
+    for row in wanted:
+        batcher.submit(row)
+    events = run(batcher)
+    for row in wanted:
+        assert tokens_of(events, row.id) == continue_alone(model, row)
+
+
+@pytest.mark.parametrize("name", ["windowed", "gemma3"])
+def test_rows_far_beyond_the_window_equal_the_rows_alone(name: str) -> None:
+    model = stock_model(name)
+    wanted = [
+        make_row(i, prompt(length, i), 3 * WINDOW) for i, length in enumerate((3 * WINDOW, 2, WINDOW, WINDOW - 1))
+    ]
+    for chunk in (1, WINDOW - 1, 64):
+        batcher = make_batcher(model, chunk=chunk)
+        for row in wanted:
+            batcher.submit(row)
+        events = run(batcher)
+        for row in wanted:
+            assert tokens_of(events, row.id) == continue_alone(model, row), (chunk, row.id)
+
+
+def test_rows_longer_than_a_cache_step_equal_the_rows_alone() -> None:
+    model = stock_model("gemma3")
+    wanted = [make_row(0, prompt(250, 0), 20), make_row(1, prompt(3, 1), 20, seeded(4)), make_row(2, prompt(258, 2), 4)]
+    batcher = make_batcher(model, chunk=100)
+    for row in wanted:
+        batcher.submit(row)
+    events = run(batcher)
+    for row in wanted:
+        assert tokens_of(events, row.id) == continue_alone(model, row)
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("submit"),
+            st.integers(1, 20),  # prompt length
+            st.integers(1, 14),  # max_tokens
+            st.integers(0, 2**64 - 1),  # seed
+            st.booleans(),  # greedy
+        ),
+        st.tuples(st.just("cancel"), st.integers(0, 9)),
+        st.tuples(st.just("step"), st.integers(1, 6)),
+        st.tuples(st.just("grant"), st.integers(2, 6)),
+    ),
+    max_size=24,
+)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba"])
+@settings(max_examples=25, deadline=None)
+@given(operations=OPERATIONS, width=st.integers(1, 4), chunk=st.integers(1, 20))
+def test_any_schedule_of_joins_cancels_and_grants_keeps_every_row(
+    name: str, operations: list[Any], width: int, chunk: int
+) -> None:
+    model = stock_model(name)
+    batcher = make_batcher(model, width=width, chunk=chunk)
+    rows, events = [], list[RowEvent]()
+    cancelled: dict[int, int] = {}  # row → how many events there were
+    for kind, *values in operations:
+        if kind == "submit":
+            length, max_tokens, seed, greedy = values
+            sampling = GREEDY if greedy else replace(seeded(0), seed=seed)
+            rows.append(make_row(len(rows), prompt(length, seed % 1000), max_tokens, sampling))
+            batcher.submit(rows[-1])
+        elif kind == "cancel":
+            row_id = values[0]
+            ended = any(isinstance(e, RowToken) and e.id == row_id and e.finish for e in events)
+            alive = row_id < len(rows) and row_id not in cancelled and not ended
+            assert batcher.cancel(row_id) == alive
+            if alive:
+                cancelled[row_id] = len(events)
+        elif kind == "grant":  # rows of at most 34 tokens, counted as 256: some number of them
+            batcher.admission = replace(batcher.admission, grant_bytes=values[0] * 256)
+        else:
+            for _ in range(values[0]):
+                events += batcher.step()
+    events += run(batcher)
+    started = [e.id for e in events if isinstance(e, RowStarted)]
+    first_starts = list(dict.fromkeys(started))
+    assert first_starts == sorted(first_starts)  # first come, first served
+    for row in rows:
+        got, alone = tokens_of(events, row.id), continue_alone(model, row)
+        if row.id in cancelled:
+            assert got == alone[: len(got)]
+            assert all(event.id != row.id for event in events[cancelled[row.id] :])
+        else:
+            assert got == alone
+            last = [e for e in events if isinstance(e, RowToken) and e.id == row.id][-1]
+            assert last.finish == ("stop" if alone[-1] == EOS else "length")
+    assert batcher.kv_bytes == 0
+
+
+def test_a_cancel_during_a_long_prefill_is_one_chunk_late_at_most() -> None:
+    batcher = make_batcher(stock_model("llama"), chunk=4)
+    batcher.submit(make_row(1, prompt(200, 1)))
+    assert batcher.step() == [RowStarted(1)]
+    batcher.step()
+    assert batcher.kv_bytes > 0
+    assert batcher.cancel(1)
+    assert not batcher.busy
+    assert batcher.kv_bytes == 0
+
+
+def test_a_queued_row_is_cancelled_without_being_started() -> None:
+    model = stock_model("llama")
+    batcher = make_batcher(model, width=1)
+    first, second = make_row(1, prompt(4, 1)), make_row(2, prompt(4, 2))
+    batcher.submit(first)
+    batcher.submit(second)
+    batcher.step()
+    assert batcher.cancel(2)
+    assert not batcher.cancel(2)
+    events = run(batcher)
+    assert {event.id for event in events} == {1}
+    assert tokens_of(events, 1) == continue_alone(model, first)
+
+
+def test_rows_that_decode_get_a_token_between_any_two_chunks() -> None:
+    batcher = make_batcher(stock_model("llama"), chunk=2)
+    batcher.submit(make_row(1, prompt(3, 1), 60))
+    while not tokens_of(batcher.step(), 1):
+        pass
+    batcher.submit(make_row(2, prompt(40, 2), 2))
+    ticks = []
+    while not tokens_of(events := batcher.step(), 2):
+        ticks.append("decode" if tokens_of(events, 1) else "start" if events else "prefill")
+    assert ticks.count("prefill") == 20
+    assert "prefill,prefill" not in ",".join(ticks)
+
+
+def test_a_joining_row_is_read_at_least_every_other_tick() -> None:
+    batcher = make_batcher(stock_model("llama"), chunk=1)
+    batcher.submit(make_row(1, prompt(3, 1), 100))
+    batcher.submit(make_row(2, prompt(20, 2), 1))
+    ticks = 0
+    while not tokens_of(batcher.step(), 2):
+        ticks += 1
+    assert ticks <= 2 * 20 + 8
+
+
+def test_width_one_serves_in_the_order_of_arrival() -> None:
+    batcher = make_batcher(stock_model("llama"), width=1)
+    rows = [make_row(i, prompt(3 + i, i), 3) for i in range(4)]
+    for row in rows:
+        batcher.submit(row)
+    ids = [event.id for event in run(batcher)]
+    assert ids == sorted(ids)
+
+
+class Unmergeable:
+    """A cache of one row that cannot merge, as llama4's and afm7's."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("merge", "filter", "extend", "extract"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+class UnmergeableModel:
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self, tokens: mx.array, cache: Any) -> Any:
+        return self.model(tokens, cache=cache)
+
+    def make_cache(self) -> list[Any]:
+        return [Unmergeable(layer) for layer in self.model.make_cache()]
+
+
+def test_a_cache_that_cannot_merge_decodes_one_row_at_a_time() -> None:
+    stock = stock_model("windowed")
+    model = UnmergeableModel(stock)
+    assert can_batch(stock)
+    assert not can_batch(model)
+    batcher = make_batcher(model, width=1)
+    rows = [make_row(i, prompt(12 + i, i), 10, seeded(i)) for i in range(3)]
+    for row in rows:
+        batcher.submit(row)
+    events = run(batcher)
+    for row in rows:
+        assert tokens_of(events, row.id) == continue_alone(stock, row)
+
+
+def test_log_probabilities_are_reported_only_for_rows_that_ask() -> None:
+    model = stock_model("llama")
+    asking, silent = replace(GREEDY, logprobs=True), GREEDY
+    rows = [make_row(1, prompt(5, 1), 4, asking), make_row(2, prompt(3, 2), 4, silent)]
+    batcher = make_batcher(model)
+    for row in rows:
+        batcher.submit(row)
+    tokens = [event for event in run(batcher) if isinstance(event, RowToken)]
+    assert all(event.logprobs is None for event in tokens if event.id == 2)
+    context = list(rows[0].tokens)
+    for event in (event for event in tokens if event.id == 1):
+        assert event.logprobs is not None
+        alone = log_probabilities(model(mx.array([context]))[0, -1])
+        np.testing.assert_allclose(np.array(event.logprobs), np.array(alone), atol=1e-4)
+        context.append(event.token)
+
+
+# --- the KV grant; a row of up to 256 tokens counts 256, one byte a token ---
+
+
+def test_a_row_waits_until_the_grant_has_room_and_none_overtakes_it() -> None:
+    batcher = make_batcher(stock_model("llama"), grant=512)
+    batcher.submit(make_row(1, prompt(3, 1), 6))
+    batcher.submit(make_row(2, prompt(3, 2), 12))
+    batcher.submit(make_row(3, prompt(3, 3), 6))
+    events = run(batcher)
+    starts = [i for i, event in enumerate(events) if event == RowStarted(3)]
+    ends = [i for i, event in enumerate(events) if isinstance(event, RowToken) and event.finish]
+    assert len(starts) == 1
+    assert ends[0] < starts[0] < ends[1]
+
+
+def test_a_row_no_grant_could_hold_is_refused_with_both_numbers() -> None:
+    model = stock_model("llama")
+    batcher = make_batcher(model, grant=300)
+    batcher.submit(make_row(1, prompt(250, 1), 50))
+    batcher.submit(make_row(2, prompt(3, 2), 3))
+    events = run(batcher)
+    assert events[0] == RowRefused(1, needed_tokens=300, granted_tokens=256)
+    assert len(tokens_of(events, 2)) == 3
+
+
+def test_an_open_ended_row_is_projected_at_what_the_grant_holds() -> None:
+    batcher = make_batcher(stock_model("llama"), grant=512)
+    row = replace(make_row(1, prompt(200, 1), 4), least_tokens=201, expected_tokens=1225)
+    batcher.submit(row)
+    assert batcher.step() == [RowStarted(1)]
+
+
+def test_the_youngest_row_gives_way_when_the_others_outgrow_the_grant_and_resumes_exactly() -> None:
+    model = stock_model("llama")
+    rows = [
+        replace(make_row(i, prompt(240, i), 40, seeded(i)), least_tokens=241, expected_tokens=250) for i in range(2)
+    ]
+    batcher = make_batcher(model, chunk=300, grant=2 * 256)
+    for row in rows:
+        batcher.submit(row)
+    events = run(batcher)
+    assert [event for event in events if isinstance(event, RowStarted)] == [RowStarted(0), RowStarted(1), RowStarted(1)]
+    for row in rows:
+        assert tokens_of(events, row.id) == continue_alone(model, row)
+
+
+def test_a_row_that_outgrows_the_grant_alone_ends_there() -> None:
+    batcher = make_batcher(stock_model("llama"), chunk=300, grant=256)
+    batcher.submit(replace(make_row(1, prompt(240, 1), 40), least_tokens=241, expected_tokens=250))
+    events = run(batcher)
+    assert events[-1] == RowStopped(1)
+    assert 14 <= len(tokens_of(events, 1)) <= 17  # the prompt's 240 tokens and these fill 256
+
+
+def test_a_smaller_grant_holds_for_rows_that_run() -> None:
+    model = stock_model("llama")
+    rows = [make_row(i, prompt(5, i), 20, seeded(i)) for i in range(3)]
+    batcher = make_batcher(model)
+    for row in rows:
+        batcher.submit(row)
+    events = []
+    while not tokens_of(events, 2):
+        events += batcher.step()
+    batcher.admission = replace(batcher.admission, grant_bytes=256)
+    after = batcher.step()
+    assert {event.id for event in after} == {0}
+    events += after + run(batcher)
+    for row in rows:
+        assert tokens_of(events, row.id) == continue_alone(model, row)
