@@ -1,0 +1,167 @@
+"""What a family of models is: an architecture of GGUF, the stock class that computes it, and the way from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from engines.errors import CheckpointError
+from engines.gguf.config import MAX_CONTEXT, Hyperparameters
+from engines.gguf.names import EMBEDDING, HEAD, ROPE_FREQUENCIES, Slot, SlotKind
+from engines.gguf.rope import RopeFactors, stock_scaling
+from engines.header import GgufArray, GgufHeader
+
+__all__ = [
+    "DECODER",
+    "Checkpoint",
+    "Family",
+    "Plan",
+    "decoder_plan",
+    "own_head_width",
+    "whole_head_rope",
+    "window_everywhere",
+]
+
+_DEFAULT_ROPE_BASE: Final = 10000.0  # llama.cpp's, for files that do not say
+_MOST_HEADS: Final = 4096
+_MOST_HEAD_WIDTH: Final = 4096  # with it, a projection's rows stay below 2**31
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a family looks at: the header, its hyperparameters, and the context asked for in tokens (None: all there is)."""
+
+    header: GgufHeader
+    parameters: Hyperparameters
+    context: int | None = None
+
+    @property
+    def trained_context(self) -> int:
+        """Tokens of the context it was trained for."""
+        return self.parameters.integer("context_length", most=MAX_CONTEXT)
+
+    @property
+    def served_context(self) -> int:
+        """Tokens it will be run with."""
+        return self.trained_context if self.context is None else min(self.context, self.trained_context)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a family makes of a checkpoint's metadata."""
+
+    config: dict[str, Any]  # what ``ModelArgs.from_dict`` of the stock class takes
+    context: int  # tokens
+    windows: tuple[int | None, ...]  # a layer: the last tokens it attends to; None: all
+    stock_caches: bool = True  # False: the stock class does not know of the windows, its caches are made here
+    rope: RopeFactors | None = None  # in place of the stock rotary embedding
+    plain_norms: bool = (
+        False  # True: nn.RMSNorm in place of norms that add one to a weight to which the file has added it
+    )
+    tensors: tuple[str, ...] = ()  # those that belong to no module
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture: its GGUF name, the module of ``mlx_lm.models``, where tensors go, and how metadata is read."""
+
+    architecture: str
+    model_type: str
+    slots: tuple[Slot, ...]
+    plan: Callable[[Checkpoint], Plan]
+
+
+DECODER: tuple[Slot, ...] = (
+    Slot(EMBEDDING, "model.embed_tokens", SlotKind.EMBEDDING),
+    Slot("output_norm", "model.norm", SlotKind.NORM),
+    Slot(HEAD, "lm_head", optional=True),
+    Slot("blk.{i}.attn_norm", "model.layers.{i}.input_layernorm", SlotKind.NORM),
+    Slot("blk.{i}.attn_output", "model.layers.{i}.self_attn.o_proj", bias=True),
+    Slot("blk.{i}.ffn_down", "model.layers.{i}.mlp.down_proj", bias=True),
+)
+"""What the decoders of all families have in common. A bias is a leaf's own: the stock class need not know of it."""
+
+
+def decoder_plan(checkpoint: Checkpoint, model_type: str, scalings: tuple[str, ...] = ("linear", "yarn")) -> Plan:
+    """The plan that all decoders share, from keys that all architectures have: full attention, the stock rotary embedding.
+
+    ``scalings`` are the kinds of rotary scaling that the stock class has. CheckpointError when a key is missing or impossible,
+    or when the tokenizer has more tokens than the embedding has rows.
+    """
+    parameters = checkpoint.parameters
+    hidden = parameters.integer("embedding_length")
+    layers = parameters.integer("block_count")
+    heads = parameters.integer("attention.head_count", most=_MOST_HEADS)
+    kv_heads = parameters.integer("attention.head_count_kv", heads, most=heads)
+    if heads % kv_heads:
+        raise parameters.error("attention.head_count_kv", f"is {kv_heads}, which does not divide {heads} heads")
+    if not parameters.has("attention.key_length") and hidden % heads:
+        raise parameters.error("attention.head_count", f"is {heads}, which does not divide a width of {hidden}")
+    head_dim = parameters.integer("attention.key_length", hidden // heads, most=_MOST_HEAD_WIDTH)
+    if head_dim % 2:
+        raise parameters.error("attention.key_length", f"makes heads of {head_dim}, which cannot be rotated in pairs")
+    parameters.expect("attention.value_length", head_dim)
+    config: dict[str, Any] = {
+        "model_type": model_type,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "intermediate_size": parameters.integer("feed_forward_length"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "rms_norm_eps": parameters.number("attention.layer_norm_rms_epsilon"),
+        "vocab_size": _vocabulary(checkpoint.header),
+        "max_position_embeddings": checkpoint.trained_context,
+        "rope_theta": parameters.number("rope.freq_base", _DEFAULT_ROPE_BASE),
+        "rope_scaling": stock_scaling(parameters, checkpoint.trained_context, scalings),
+        "tie_word_embeddings": f"{HEAD}.weight" not in checkpoint.header.tensors,
+    }
+    return Plan(config, checkpoint.served_context, (None,) * layers)
+
+
+def whole_head_rope(checkpoint: Checkpoint, plan: Plan, *, traditional: bool) -> Plan:
+    """The plan of a model that rotates all of a head, with the file's frequency factors where it has them.
+
+    UnsupportedModel when only a part of the head is rotated, or when factors meet another scaling.
+    """
+    parameters, config = checkpoint.parameters, plan.config
+    parameters.expect("rope.dimension_count", config["head_dim"])
+    if ROPE_FREQUENCIES not in checkpoint.header.tensors:
+        return plan
+    if config["rope_scaling"] is not None:
+        raise parameters.refusal("rope.scaling.type", f"beside a tensor '{ROPE_FREQUENCIES}' that is not supported")
+    factors = RopeFactors(ROPE_FREQUENCIES, config["head_dim"], config["rope_theta"], traditional)
+    return replace(plan, rope=factors, tensors=(ROPE_FREQUENCIES,))
+
+
+def own_head_width(checkpoint: Checkpoint, plan: Plan) -> None:
+    """Refuses a model whose heads are not as wide as its stock class makes them: the hidden width over the heads."""
+    config = plan.config
+    if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
+        width = f"{config['hidden_size']} / {config['num_attention_heads']}"
+        raise checkpoint.parameters.refusal("attention.key_length", f"heads of {width} are supported here")
+
+
+def window_everywhere(checkpoint: Checkpoint, plan: Plan) -> Plan:
+    """The plan with every layer attending to the last ``attention.sliding_window`` tokens, where that is fewer than all.
+
+    The stock classes of these families attend to everything, so the caches are made here: a rotating cache of that size
+    keeps and masks just the window.
+    """
+    window = checkpoint.parameters.integer("attention.sliding_window", 0, least=0, most=MAX_CONTEXT)
+    if not 0 < window < plan.context:
+        return plan
+    return replace(plan, windows=(window,) * len(plan.windows), stock_caches=False)
+
+
+def _vocabulary(header: GgufHeader) -> int:
+    """Rows of the token embedding, which may be padded beyond the tokenizer's tokens."""
+    name = f"{EMBEDDING}.weight"
+    tensor = header.tensors.get(name)
+    if tensor is None or len(tensor.shape) != 2:
+        raise CheckpointError(f"{header.path}: tensor '{name}' is missing or not a matrix")
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, GgufArray) and len(tokens) > tensor.shape[0]:
+        raise CheckpointError(f"{header.path}: tensor '{name}' has {tensor.shape[0]} rows for {len(tokens)} tokens")
+    return tensor.shape[0]
