@@ -247,7 +247,7 @@ def _read_preamble(reader: GgufReader) -> tuple[int, int, int]:
 
 def _bad_version(version: int) -> str:
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-    if swapped <= max(VERSIONS):
+    if 1 <= swapped <= max(VERSIONS):
         return f"a big-endian GGUF file (version {swapped}); only little-endian ones can be read: convert it again"
     if version == 1:
         return "GGUF version 1 is not read any more: convert the model again with a current llama.cpp"
