@@ -77,8 +77,8 @@ class BlockType(QuantType):
 
     def blocked(self, rows: Any) -> Any:
         """uint8 ``[..., row bytes]`` seen as ``[..., blocks, block bytes]``."""
-        self.columns(rows.shape[-1])
-        return rows.reshape(*rows.shape[:-1], -1, self.block_bytes)
+        blocks = self.columns(rows.shape[-1]) // self.block_size
+        return rows.reshape(*rows.shape[:-1], blocks, self.block_bytes)
 
     def dequantize_numpy(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
         weights: NDArray[np.float32] = self._weights(rows, np)
@@ -90,11 +90,12 @@ class BlockType(QuantType):
 
     def _weights(self, rows: Any, xp: Any) -> Any:
         codes, scales, offsets = self.planes(self.blocked(rows), xp)
-        weights = xp.stack(codes, axis=-2).reshape(*scales.shape, -1).astype(xp.float32)
+        group_size = self.block_size // scales.shape[-1]
+        weights = xp.stack(codes, axis=-2).reshape(*scales.shape, group_size).astype(xp.float32)
         weights *= scales[..., None]
         if offsets is not None:
             weights += offsets[..., None]
-        return weights.reshape(*rows.shape[:-1], -1)
+        return weights.reshape(*rows.shape[:-1], self.columns(rows.shape[-1]))
 
 
 class FloatType(QuantType):
@@ -128,6 +129,6 @@ def bits(field: Any, xp: Any) -> Any:
     """Bit i of a field of each block, counted from the lowest of its first byte, as 0 or 1: ``[..., n]`` to ``[..., 8 n]``."""
     if xp is np:
         packed = gathered(field, np)
-        return np.unpackbits(packed.reshape(-1), bitorder="little").reshape(*packed.shape[:-1], -1)
+        return np.unpackbits(packed.reshape(-1), bitorder="little").reshape(*field.shape[:-1], 8 * field.shape[-1])
     spread = mx.stack([(field >> i) & 1 for i in range(8)], axis=-1)
-    return spread.reshape(*field.shape[:-1], -1)
+    return spread.reshape(*field.shape[:-1], 8 * field.shape[-1])
