@@ -1,0 +1,262 @@
+"""An answer that holds a lease while its worker makes it.
+
+One request runs as three tasks beside each other:
+
+- *produce* takes the lease and puts the worker's events into the outbox. The lease ends when the terminal event is in the
+  outbox, not when a slow client has read it.
+- *transmit* sends what waits there. Headers go out at the first piece, or after ``keepalive_s`` without one; until then an
+  error has its real status. From then on a keep-alive follows each ``keepalive_s`` of silence, and an error is one event and
+  the format's end marker. An unstreamed answer sends nothing until it is whole.
+- *gone* awaits the client's disconnect.
+
+Whichever of transmit and gone ends first ends all three, and ending *produce* cancels the request in the worker. A client
+that lets :data:`MAX_WAITING_BYTES` pile up is cut here; one that takes no byte for ``client_stall_s`` is cut by its connection
+(``connection.py``), which this response sees as a disconnect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from starlette.types import Receive, Scope, Send
+
+from engines.wire import Event, Failed, Finished, TextDelta, TextRequest
+from gateway.connection import connection_of
+from gateway.errors import GatewayError, InternalError, ModelUnloaded, WorkerDied, from_wire
+from gateway.logs import note
+from gateway.outbox import Outbox
+from gateway.protocols.completion import BodyFormat, Completion, StreamFormat
+from gateway.registry.catalog import ResolvedModel
+from gateway.services import Services
+
+__all__ = ["MAX_CHOICES_AT_ONCE", "MAX_WAITING_BYTES", "LeasedResponse"]
+
+MAX_WAITING_BYTES = 4 * 1024**2
+MAX_CHOICES_AT_ONCE = 8  # of one request: a long list of prompts must not fill the queue of its model
+
+Outcome = Literal["ok", "error", "cancelled"]
+
+logger = logging.getLogger(__name__)
+
+
+class LeasedResponse:
+    """An ASGI app that answers one request.
+
+    ``requests`` has one request a choice, each served under a lease of its own. ``stream`` None asks for an unstreamed
+    answer, which ``body`` renders. An error that has to become a status is raised from the call.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        model: ResolvedModel,
+        requests: Sequence[TextRequest],
+        *,
+        stream: StreamFormat | None,
+        body: BodyFormat,
+        ignored: Sequence[str] = (),
+    ) -> None:
+        self._services = services
+        self._model = model
+        self._requests = requests
+        self._stream = stream
+        self._body = body
+        self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
+        self._outbox = Outbox()
+        self._producing: asyncio.Task[None] | None = None
+        self._gone: asyncio.Task[None] | None = None
+        self._began_s = time.perf_counter()
+        self._first_text_s: float | None = None
+        self._tokens = 0  # seen in deltas: what a cancelled request is counted with
+        self._finishes: dict[int, Finished] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._connection = connection_of(scope)
+        client = scope.get("client")
+        client_name = scope["state"].get("client") or (client[0] if client else "unknown")
+        transmit = self._transmit_body(send) if self._stream is None else self._transmit_stream(send, self._stream)
+        transmitting = asyncio.create_task(transmit)
+        self._producing = asyncio.create_task(self._produce(client_name, scope["path"]))
+        self._gone = asyncio.create_task(_wait_for_disconnect(receive))
+        tasks = (transmitting, self._producing, self._gone)
+        self._services.live.add(self)
+        try:
+            await asyncio.wait((transmitting, self._gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            try:
+                await asyncio.wait(tasks)
+            finally:
+                self._services.live.discard(self)
+                self._account(scope, transmitting)
+        if transmitting.cancelled():
+            return
+        error = transmitting.result()
+        if error is not None:
+            raise error
+
+    def end_with(self, error: GatewayError) -> None:
+        """Ends the answer with this error now, as the worker had failed; its request is cancelled. Idempotent."""
+        self._outbox.fail(error)
+        if self._producing is not None:
+            self._producing.cancel()
+
+    # --- produce ----------------------------------------------------------------------------------------------------
+
+    async def _produce(self, client: str, route: str) -> None:
+        try:
+            await self._serve(client, route)
+            self._outbox.close()
+        except GatewayError as error:
+            self._outbox.fail(error)
+        except Exception:
+            logger.exception("an answer of model %s broke", self._model.id)
+            self._outbox.fail(InternalError("the gateway failed to serve this request; its log says why"))
+
+    async def _serve(self, client: str, route: str) -> None:
+        """Each choice under a lease of its own, several at a time; the first error ends all."""
+        if len(self._requests) == 1:
+            await self._serve_choice(0, self._requests[0], client, route)
+            return
+        places = asyncio.Semaphore(MAX_CHOICES_AT_ONCE)
+
+        async def serve_in_turn(index: int, request: TextRequest) -> None:
+            async with places:
+                await self._serve_choice(index, request, client, route)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index, request in enumerate(self._requests):
+                    group.create_task(serve_in_turn(index, request))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _serve_choice(self, index: int, request: TextRequest, client: str, route: str) -> None:
+        lending = self._services.residency.acquire(self._model, client=client, route=route)
+        async with lending as lease, _closing(lease.stream(request)) as events:
+            self._finishes[index] = await self._read(index, events)
+        self._outbox.finish(index, self._finishes[index])
+
+    async def _read(self, index: int, events: AsyncIterator[Event]) -> Finished:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                self._put(index, event)
+            elif isinstance(event, Finished):
+                if event.reason == "cancelled":
+                    raise ModelUnloaded("the server cancelled this request before its end", retry=False)
+                return event
+            elif isinstance(event, Failed):
+                raise _in_flight(from_wire(event.error))
+        raise WorkerDied("the model's worker ended this request without an answer", retry=False)
+
+    def _put(self, index: int, delta: TextDelta) -> None:
+        if self._first_text_s is None and delta.text:
+            self._first_text_s = time.perf_counter() - self._began_s
+        self._tokens += len(delta.tokens)
+        self._outbox.put(index, delta.text)
+        if self._stream is not None and self._outbox.waiting_bytes > MAX_WAITING_BYTES:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Gives a client up that does not read."""
+        if self._connection is not None:
+            self._connection.abort()
+        if self._gone is not None:
+            self._gone.cancel()
+
+    # --- transmit ---------------------------------------------------------------------------------------------------
+
+    async def _transmit_stream(self, send: Send, stream: StreamFormat) -> GatewayError | None:
+        """Sends the stream; returns an error that came before the headers went out."""
+        outbox = self._outbox
+        keepalive_s = self._services.settings.server.keepalive_s
+        await outbox.wait(keepalive_s)
+        if outbox.error is not None:
+            return outbox.error
+        headers = [
+            (b"content-type", stream.media_type.encode()),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+            *self._headers,
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while True:
+            ended = outbox.ended
+            chunk = stream.render(outbox.take())
+            if outbox.error is not None:
+                chunk += stream.failure(outbox.error)
+            elif ended:
+                chunk += stream.end()
+            await send({"type": "http.response.body", "body": chunk or stream.keepalive, "more_body": not ended})
+            if ended:
+                return None
+            await outbox.wait(keepalive_s)
+
+    async def _transmit_body(self, send: Send) -> GatewayError | None:
+        """Sends the whole answer; returns the error if there is none."""
+        await self._outbox.wait_ended()
+        if self._outbox.error is not None:
+            return self._outbox.error
+        pieces = sorted(self._outbox.take(), key=lambda piece: piece.index)
+        body = self._body([Completion(piece.index, piece.text, self._finishes[piece.index]) for piece in pieces])
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *self._headers,
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return None
+
+    # --- accounts ---------------------------------------------------------------------------------------------------
+
+    def _account(self, scope: Scope, transmitting: asyncio.Task[GatewayError | None]) -> None:
+        error = self._outbox.error
+        outcome: Outcome = "ok"
+        if not transmitting.done() or transmitting.cancelled():
+            outcome = "cancelled"
+        elif error is not None or transmitting.exception() is not None:
+            outcome = "error"
+        finishes = self._finishes.values()
+        prompt_tokens = sum(finish.usage.prompt_tokens for finish in finishes)
+        whole = len(finishes) == len(self._requests)
+        completion_tokens = sum(finish.usage.completion_tokens for finish in finishes) if whole else self._tokens
+        self._services.metrics.answered(
+            self._model.id,
+            outcome,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            first_text_s=self._first_text_s,
+        )
+        note(scope, model=self._model.id, outcome=outcome, tokens=completion_tokens)
+        if error is not None:
+            note(scope, code=error.code)
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
+    """Closes an iterator that can be closed, so that a cancelled request is cancelled now and not when it is collected."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _in_flight(error: GatewayError) -> GatewayError:
+    """A worker's death is not to be retried by the client when its request was under way: it is never replayed."""
+    if isinstance(error, WorkerDied):
+        error.retry = False
+    return error
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,66 @@
+"""Log lines: structured, one event a line, never with prompt text.
+
+``time level logger event key=value …``; a value with spaces is quoted as JSON. Events of requests are collected in the scope
+by :func:`note` and written by the access log when the request ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.types import Scope
+
+__all__ = ["LineFormatter", "configure_logging", "log_event", "note", "notes_of"]
+
+_FIELDS = "innkeeper_fields"
+_NOTES = "log"
+
+
+def log_event(logger: logging.Logger, level: int, event: str, **fields: Any) -> None:
+    """Writes one event with its fields; None values are left out."""
+    logger.log(level, event, extra={_FIELDS: {name: value for name, value in fields.items() if value is not None}})
+
+
+def note(scope: Scope, **fields: Any) -> None:
+    """Adds fields to the line that the access log will write for this request."""
+    notes_of(scope).update(fields)
+
+
+def notes_of(scope: Scope) -> dict[str, Any]:
+    """The fields noted so far."""
+    notes: dict[str, Any] = scope.setdefault("state", {}).setdefault(_NOTES, {})
+    return notes
+
+
+class LineFormatter(logging.Formatter):
+    """One record a line; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields: dict[str, Any] = getattr(record, _FIELDS, {})
+        words = [at, record.levelname.lower(), record.name, record.getMessage()]
+        words += [f"{name}={_shown(value)}" for name, value in fields.items()]
+        line = " ".join(words).replace("\n", "\\n")
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    return text if text.isprintable() and not set(text) & set(' "=') and text else json.dumps(text)
+
+
+def configure_logging(level: int = logging.INFO) -> None:
+    """Sends every logger's lines to stderr. Called once, by the server."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

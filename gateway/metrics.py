@@ -1,0 +1,89 @@
+"""What the gateway counts, in a registry of its own; as Prometheus text and as JSON.
+
+====================================== ========= ================================================================
+metric                                 kind      labels, and what it counts
+====================================== ========= ================================================================
+``innkeeper_requests_total``           counter   route, method, status: HTTP requests answered (499: client left)
+``innkeeper_answers_total``            counter   model, outcome (ok, error, cancelled): inference requests ended
+``innkeeper_tokens_total``             counter   model, kind (prompt, completion)
+``innkeeper_first_text_seconds``       histogram model: from the request's parse to its first text
+``innkeeper_answers_active``           gauge     inference requests under way
+====================================== ========= ================================================================
+
+The residency's numbers (leases, queue, budget, workers) join them through a collector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.registry import Collector
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FIRST_TEXT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """The counters of one gateway; two gateways in a process do not share any."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "innkeeper_requests", "HTTP requests answered.", ("route", "method", "status"), registry=self._registry
+        )
+        self._answers = Counter(
+            "innkeeper_answers", "Inference requests ended.", ("model", "outcome"), registry=self._registry
+        )
+        self._tokens = Counter("innkeeper_tokens", "Tokens read and made.", ("model", "kind"), registry=self._registry)
+        self._first_text = Histogram(
+            "innkeeper_first_text_seconds",
+            "Seconds from a request to its first text.",
+            ("model",),
+            buckets=_FIRST_TEXT_BUCKETS,
+            registry=self._registry,
+        )
+        self.active = Gauge("innkeeper_answers_active", "Inference requests under way.", registry=self._registry)
+
+    def add(self, collector: Collector) -> None:
+        """Adds numbers that are read when they are asked for."""
+        self._registry.register(collector)
+
+    def requested(self, route: str, method: str, status: int) -> None:
+        """One HTTP request was answered."""
+        self._requests.labels(route, method, str(status)).inc()
+
+    def answered(
+        self,
+        model: str,
+        outcome: str,
+        *,
+        prompt_tokens: int,
+        completion_tokens: int,
+        first_text_s: float | None,
+    ) -> None:
+        """One inference request ended."""
+        self._answers.labels(model, outcome).inc()
+        self._tokens.labels(model, "prompt").inc(prompt_tokens)
+        self._tokens.labels(model, "completion").inc(completion_tokens)
+        if first_text_s is not None:
+            self._first_text.labels(model).observe(first_text_s)
+
+    def text(self) -> bytes:
+        """All of them in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of them: name → help, kind and samples with their labels."""
+        return {
+            family.name: {
+                "help": family.documentation,
+                "kind": family.type,
+                "samples": [
+                    {"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in family.samples
+                ],
+            }
+            for family in self._registry.collect()
+        }

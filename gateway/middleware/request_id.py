@@ -1,0 +1,35 @@
+"""A name for each request: the client's ``x-request-id`` where it is a plain one, else a new one."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.middleware.headers import add_headers, header
+
+__all__ = ["RequestId"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+class RequestId:
+    """Puts ``state["request_id"]`` into the scope and ``x-request-id`` into the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = header(scope, b"x-request-id")
+        request_id = given if given and _PLAIN.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_named(message: Message) -> None:
+            add_headers(message, (b"x-request-id", request_id.encode()))
+            await send(message)
+
+        await self._app(scope, receive, send_named)

@@ -1,0 +1,109 @@
+"""Chat messages in OpenAI's shape to the messages a chat template reads.
+
+Text parts are joined by a newline. ``developer`` is the newer name of ``system``, and templates know the older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engines.wire import ChatMessage
+from gateway.errors import InvalidRequest, UnsupportedModality, UnsupportedParameter
+from gateway.protocols.options import shown
+
+__all__ = ["parse_messages"]
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_EXTRA = ("name", "tool_calls", "tool_call_id", "reasoning_content")
+# Fields that clients send back from an earlier answer, and which say nothing to a template.
+_ECHOED = frozenset({"annotations", "audio", "function_call", "refusal", "reasoning", "cache_control", "id"})
+_FIELDS = frozenset({"role", "content", *_EXTRA, *_ECHOED})
+_MODALITIES = {
+    "image_url": "images",
+    "input_image": "images",
+    "image": "images",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "video_url": "video",
+    "file": "files",
+    "input_file": "files",
+}
+
+
+def parse_messages(value: Any) -> tuple[ChatMessage, ...]:
+    """The ``messages`` field. InvalidRequest names the message and the field in it."""
+    if value is None:
+        raise InvalidRequest("messages is missing; it must be an array of messages", param="messages")
+    if not isinstance(value, list) or not value:
+        message = f"messages is {shown(value)}; it must be an array of at least one message"
+        raise InvalidRequest(message, param="messages")
+    return tuple(_message(item, f"messages[{i}]") for i, item in enumerate(value))
+
+
+def _message(value: Any, field: str) -> ChatMessage:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{field} is {shown(value)}; it must be an object", param=field)
+    role = value.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        message = f"{field}.role is {shown(role)}; it must be one of {', '.join(_ROLES)}"
+        raise InvalidRequest(message, param=f"{field}.role")
+    for name in value:
+        if name not in _FIELDS and value[name] is not None:
+            where = f"{field}.{name[:100]}"
+            raise UnsupportedParameter(f"unknown parameter {where!r}", param=where)
+    extra = _extra(value, field)
+    may_be_empty = role == "assistant" and "tool_calls" in extra
+    return ChatMessage(role=_ROLES[role], content=_content(value, field, may_be_empty), extra=extra)
+
+
+def _content(message: Mapping[str, Any], field: str, may_be_empty: bool) -> str | None:
+    content = message.get("content")
+    field = f"{field}.content"
+    if isinstance(content, str):
+        return content
+    if content is None and may_be_empty:
+        return None
+    if not isinstance(content, list) or not content:
+        what = "is missing" if content is None else f"is {shown(content)}"
+        raise InvalidRequest(f"{field} {what}; it must be a string or an array of content parts", param=field)
+    return "\n".join(_part(part, f"{field}[{i}]") for i, part in enumerate(content))
+
+
+def _part(part: Any, field: str) -> str:
+    if not isinstance(part, dict):
+        raise InvalidRequest(f"{field} is {shown(part)}; it must be an object", param=field)
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in _MODALITIES:
+        message = f"{field} is of type {kind!r}: this server's text models cannot read {_MODALITIES[kind]}"
+        raise UnsupportedModality(message, param=field)
+    if kind not in ("text", "input_text", "refusal"):
+        raise InvalidRequest(f"{field}.type is {shown(kind)}; it must be 'text'", param=f"{field}.type")
+    name = "refusal" if kind == "refusal" else "text"
+    text = part.get(name)
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{field}.{name} is {shown(text)}; it must be a string", param=f"{field}.{name}")
+    return text
+
+
+def _extra(message: Mapping[str, Any], field: str) -> dict[str, Any]:
+    extra = {name: message[name] for name in _EXTRA if message.get(name) is not None}
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if name in extra and not isinstance(extra[name], str):
+            where = f"{field}.{name}"
+            raise InvalidRequest(f"{where} is {shown(extra[name])}; it must be a string", param=where)
+    if "tool_calls" in extra:
+        _check_tool_calls(extra["tool_calls"], f"{field}.tool_calls")
+        if not extra["tool_calls"]:
+            del extra["tool_calls"]
+    return extra
+
+
+def _check_tool_calls(value: Any, field: str) -> None:
+    if not isinstance(value, list):
+        raise InvalidRequest(f"{field} is {shown(value)}; it must be an array of tool calls", param=field)
+    for i, call in enumerate(value):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            where = f"{field}[{i}].function"
+            raise InvalidRequest(f"{where} must be an object with a name and arguments", param=where)

@@ -1,0 +1,95 @@
+"""What OpenAI's two text formats share: server-sent events, usage, the end of a stream, the frame of a body."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from engines.wire import Usage
+from gateway.errors import GatewayError
+from gateway.protocols.completion import Completion, Piece, total_usage
+from gateway.protocols.envelopes import openai_error
+
+__all__ = ["AnswerHead", "OpenAIStream", "encode_body"]
+
+_DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    """What is the same in every chunk: ``id``, ``created`` (seconds since the epoch) and the model's id."""
+
+    id: str
+    created: int
+    model: str
+
+    def of(self, object_name: str) -> dict[str, Any]:
+        """The head of a chunk or body of this kind."""
+        return {"id": self.id, "object": object_name, "created": self.created, "model": self.model}
+
+
+class OpenAIStream(ABC):
+    """A streamed answer. A subclass says what the choice of a chunk looks like.
+
+    With ``include_usage`` every chunk has ``usage: null``, and one more with the counts and no choices comes last.
+    """
+
+    media_type = "text/event-stream; charset=utf-8"
+    keepalive = b": keep-alive\n\n"
+    object_name: str
+
+    def __init__(self, head: AnswerHead, *, include_usage: bool = False) -> None:
+        self._head = head.of(self.object_name)
+        self._tail: dict[str, Any] = {"usage": None} if include_usage else {}
+        self._include_usage = include_usage
+        self._usages: list[Usage] = []
+
+    @abstractmethod
+    def _choices(self, piece: Piece) -> list[dict[str, Any]]:
+        """The choices of the chunks that carry this piece, one a chunk."""
+
+    def render(self, pieces: Sequence[Piece]) -> bytes:
+        """Events of these pieces."""
+        events = []
+        for piece in pieces:
+            if piece.finish is not None:
+                self._usages.append(piece.finish.usage)
+            events += [_event({**self._head, "choices": [choice], **self._tail}) for choice in self._choices(piece)]
+        return b"".join(events)
+
+    def end(self) -> bytes:
+        """The usage chunk, where asked for, and the end marker."""
+        if not self._include_usage:
+            return _DONE
+        usage = _usage_object(total_usage(self._usages))
+        return _event({**self._head, "choices": [], "usage": usage}) + _DONE
+
+    def failure(self, error: GatewayError) -> bytes:
+        """The error as an event, then the end marker."""
+        return _event(openai_error(error)) + _DONE
+
+
+def encode_body(
+    head: AnswerHead, object_name: str, choices: Sequence[dict[str, Any]], completions: Sequence[Completion]
+) -> bytes:
+    """An unstreamed answer with these choices and the usage of these completions."""
+    usage = _usage_object(total_usage(completion.finish.usage for completion in completions))
+    return _encode({**head.of(object_name), "choices": choices, "usage": usage})
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: %b\n\n" % _encode(body)
+
+
+def _usage_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }

@@ -1,0 +1,86 @@
+"""OpenAI's text routes: chat, completions, models."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gateway.classify import TEXT, classify
+from gateway.leased_response import LeasedResponse
+from gateway.protocols import openai_chat, openai_completions
+from gateway.registry.catalog import ResolvedModel
+from gateway.routes.bodies import json_bytes, new_head
+from gateway.services import services_of
+
+__all__ = ["ROUTES"]
+
+
+async def chat_completions(request: Request) -> LeasedResponse:
+    """POST /v1/chat/completions"""
+    services = services_of(request)
+    chat = openai_chat.parse(await json_bytes(request), services.limits)
+    model = classify(services, chat.model, TEXT)
+    head = new_head("chatcmpl", model.id)
+    return LeasedResponse(
+        services,
+        model,
+        chat.text_requests(model.request),
+        stream=openai_chat.ChatStream(head, include_usage=chat.include_usage) if chat.stream else None,
+        body=partial(openai_chat.render_body, head),
+        ignored=chat.ignored,
+    )
+
+
+async def completions(request: Request) -> LeasedResponse:
+    """POST /v1/completions"""
+    services = services_of(request)
+    completion = openai_completions.parse(await json_bytes(request), services.limits)
+    model = classify(services, completion.model, TEXT)
+    head = new_head("cmpl", model.id)
+    stream = openai_completions.CompletionStream(head, include_usage=completion.include_usage)
+    return LeasedResponse(
+        services,
+        model,
+        completion.text_requests(model.request),
+        stream=stream if completion.stream else None,
+        body=partial(openai_completions.render_body, head),
+        ignored=completion.ignored,
+    )
+
+
+async def models(request: Request) -> Response:
+    """GET /v1/models"""
+    catalog = services_of(request).catalog
+    return JSONResponse({"object": "list", "data": [_model(model) for model in catalog.models]})
+
+
+async def model(request: Request) -> Response:
+    """GET /v1/models/{id}: by id or alias"""
+    return JSONResponse(_model(services_of(request).catalog.resolve(request.path_params["id"])))
+
+
+def _model(model: ResolvedModel) -> dict[str, Any]:
+    """OpenAI's fields, and what this gateway knows beside them."""
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "innkeeper",
+        "aliases": list(model.aliases),
+        "task": model.task,
+        "context": model.footprint.context or None,
+        "footprint_bytes": model.footprint.static_bytes or None,
+        "error": None if model.error is None else {"code": model.error.code, "message": model.error.message},
+    }
+
+
+ROUTES = [
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/models", models, methods=["GET"]),
+    Route("/v1/models/{id:path}", model, methods=["GET"]),
+]

@@ -1,0 +1,81 @@
+"""What routes work with: one value in ``app.state.services``; and what they need of the residency.
+
+The residency is named here by what routes call, so that they are tested against a recording fake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from engines.wire import Event, TextRequest
+from gateway.live import LiveResponses
+from gateway.metrics import Metrics
+from gateway.protocols.options import Limits
+from gateway.registry.catalog import Catalog, ResolvedModel
+from gateway.settings import Settings
+
+__all__ = ["Lease", "Residency", "Services", "services_of"]
+
+
+class Lease(Protocol):
+    """A room's key: the model stays while it is held."""
+
+    def stream(self, request: TextRequest) -> AsyncIterator[Event]:
+        """The request's events, the last of them terminal. Closing it cancels the request in the worker."""
+        ...
+
+
+class Residency(Protocol):
+    """What routes and the server ask of whoever keeps models in memory."""
+
+    @property
+    def is_shutting_down(self) -> bool: ...
+
+    async def start(self) -> None: ...
+
+    async def shutdown(self) -> None:
+        """Ends what waits and loads at once, lets leases run to the grace's end, closes every worker."""
+        ...
+
+    def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AbstractAsyncContextManager[Lease]:
+        """Waits for the model and leases it. GatewayError when it cannot be had."""
+        ...
+
+    def statistics(self) -> Any:
+        """A frozen snapshot."""
+        ...
+
+    def healthy(self, now: float) -> bool:
+        """Whether the manager ticked lately; ``now`` in the event loop's time."""
+        ...
+
+    def ready(self) -> str | None:
+        """Why no request could be served now, None when one can."""
+        ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of one gateway."""
+
+    settings: Settings
+    catalog: Catalog
+    residency: Residency
+    metrics: Metrics
+    live: LiveResponses = field(default_factory=LiveResponses)
+
+    @property
+    def limits(self) -> Limits:
+        """What one request may hold."""
+        return Limits(self.settings.server.max_inputs, self.settings.server.max_chars)
+
+
+def services_of(request: Request) -> Services:
+    """The services of the app that serves this request."""
+    services: Services = request.app.state.services
+    return services

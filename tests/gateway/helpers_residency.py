@@ -1,0 +1,135 @@
+"""A residency that records what routes ask of it, and whose workers say what a test tells them to say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from engines.wire import Event, Failed, Finished, FinishReason, TextDelta, TextRequest, Usage, WireError
+from gateway.errors import GatewayError, ShuttingDown
+from gateway.registry.catalog import ResolvedModel
+
+__all__ = ["BOUND_S", "FakeLease", "FakeResidency", "delta", "failed", "finished"]
+
+BOUND_S = 10.0  # how long a test waits for what must happen
+
+Script = Callable[[TextRequest], AsyncIterator[Event]]
+
+
+def delta(text: str, *tokens: int) -> TextDelta:
+    return TextDelta(request_id=1, text=text, tokens=tokens or (1,))
+
+
+def finished(reason: FinishReason = "stop", prompt: int = 3, completion: int = 2) -> Finished:
+    return Finished(request_id=1, reason=reason, usage=Usage(prompt_tokens=prompt, completion_tokens=completion))
+
+
+def failed(code: str, message: str = "it broke") -> Failed:
+    return Failed(request_id=1, error=WireError(code=code, message=message))
+
+
+@dataclass
+class FakeLease:
+    """One lease. ``cancelled`` is set when the stream was closed before its end."""
+
+    model: str
+    client: str
+    route: str
+    script: Script
+    requests: list[TextRequest] = field(default_factory=list)
+    ended: bool = False
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def stream(self, request: TextRequest) -> AsyncIterator[Event]:
+        self.requests.append(request)
+        try:
+            async for event in self.script(request):
+                self.ended = isinstance(event, Finished | Failed)
+                yield event
+        finally:
+            if not self.ended:
+                self.cancelled.set()
+
+
+class FakeResidency:
+    """``script`` answers each request; ``admit`` (when set) holds acquire back; ``refusal`` is raised by it."""
+
+    def __init__(self, *events: Event) -> None:
+        self.script: Script = self._say(events)
+        self.refusal: Exception | None = None
+        self.admit: asyncio.Event | None = None
+        self.leases: list[FakeLease] = []
+        self.waiting = 0
+        self.leased = asyncio.Event()
+        self.is_shutting_down = False
+        self.is_healthy = True
+        self.unready: str | None = None
+        self.on_shutdown: Callable[[], Any] | None = None
+        self.started = False
+        self.snapshot: Any = SimpleNamespace(budget=None, models=(), queue=(), leases=(), workers=())
+
+    @staticmethod
+    def _say(events: tuple[Event, ...]) -> Script:
+        async def script(_request: TextRequest) -> AsyncIterator[Event]:
+            for event in events:
+                yield event
+
+        return script
+
+    def say(self, *events: Event) -> None:
+        """From now on each request is answered with these events."""
+        self.script = self._say(events)
+
+    @property
+    def held(self) -> int:
+        """Leases that are out."""
+        return sum(not lease.released.is_set() for lease in self.leases)
+
+    @asynccontextmanager
+    async def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AsyncIterator[FakeLease]:
+        if self.is_shutting_down:
+            raise ShuttingDown("the server is shutting down")
+        if self.refusal is not None:
+            raise self.refusal
+        if self.admit is not None:
+            self.waiting += 1
+            try:
+                await self.admit.wait()
+            finally:
+                self.waiting -= 1
+        lease = FakeLease(model.id, client, route, self.script)
+        self.leases.append(lease)
+        self.leased.set()
+        try:
+            yield lease
+        finally:
+            lease.released.set()
+
+    async def start(self) -> None:
+        self.started = True
+
+    async def shutdown(self) -> None:
+        self.is_shutting_down = True
+        if self.on_shutdown is not None:
+            await self.on_shutdown()
+
+    def statistics(self) -> Any:
+        return self.snapshot
+
+    def healthy(self, now: float) -> bool:
+        return self.is_healthy
+
+    def ready(self) -> str | None:
+        return self.unready
+
+
+def refusing(error: GatewayError) -> FakeResidency:
+    """A residency that grants nothing."""
+    residency = FakeResidency()
+    residency.refusal = error
+    return residency
