@@ -40,6 +40,7 @@ class Registry:
 
     path: Path | None  # None: made from --model
     directory: Path
+    machine: Machine
     settings: Settings
     models: tuple[ModelEntry, ...]
     defaults: Policy
@@ -67,10 +68,11 @@ def parse_registry(text: str, path: Path, *, machine: Machine | None = None) -> 
         raise RegistryError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise RegistryError(f"{path}: nested too deeply") from error
+    machine = machine or read_machine()
     try:
         file = _convert(data)
         _check_models(file)
-        memory = _memory(file, machine or read_machine())
+        memory = _memory(file, machine)
     except _Problem as problem:
         raise RegistryError(f"{path}: {problem}") from problem
     settings = Settings(
@@ -78,7 +80,7 @@ def parse_registry(text: str, path: Path, *, machine: Machine | None = None) -> 
         server=_server(file.server),
         workers=WorkerSettings(**{name: getattr(file.workers, name) for name in file.workers.__struct_fields__}),
     )
-    return Registry(path, path.resolve().parent, settings, file.models, file.defaults)
+    return Registry(path, path.resolve().parent, machine, settings, file.models, file.defaults)
 
 
 def single_model_registry(model: str | Path, *, machine: Machine | None = None) -> Registry:
@@ -90,8 +92,9 @@ def single_model_registry(model: str | Path, *, machine: Machine | None = None) 
     model_id = re.sub(r"[^A-Za-z0-9._:-]+", "-", stem).strip("-") or "model"
     entry = ModelEntry(id=model_id, source=str(path.resolve()))
     file = RegistryFile(models=(entry,))
-    settings = Settings(memory=_memory(file, machine or read_machine()))
-    return Registry(None, path.resolve().parent, settings, file.models, file.defaults)
+    machine = machine or read_machine()
+    settings = Settings(memory=_memory(file, machine))
+    return Registry(None, path.resolve().parent, machine, settings, file.models, file.defaults)
 
 
 # --- YAML -----------------------------------------------------------------------------------------------------------

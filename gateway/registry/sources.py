@@ -70,4 +70,6 @@ def _hub_cache() -> Path:
 
 
 def _not_acquired(source: str, command: str) -> GatewayError:
-    return ModelNotAcquired(f"{source} is not on this machine, and a request never downloads: {command}", retry_after_s=60)
+    return ModelNotAcquired(
+        f"{source} is not on this machine, and a request never downloads: {command}", retry_after_s=60
+    )
