@@ -18,6 +18,7 @@ from engines.device import MemoryProbe, check_backend, memory_probe, set_limits
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
 from engines.interface import BuildEngine, SharesCores, TextEngine
 from engines.wire import (
+    Admitted,
     Closed,
     Event,
     Failed,
@@ -35,7 +36,7 @@ from engines.wire import (
 )
 from engines.worker_channel import Channel
 
-__all__ = ["ENGINES", "TEXT_STACK", "DeviceThread", "died"]
+__all__ = ["ENGINES", "TEXT_STACK", "DeviceThread"]
 
 TEXT_STACK = "engines.text.loader"
 
@@ -52,7 +53,7 @@ _CHANGE = 0.05
 logger = logging.getLogger("innkeeper.worker")
 
 
-def died(what: str) -> WireError:
+def _died(what: str) -> WireError:
     """What a request is told when the engine breaks under it."""
     return WireError(code="worker_died", message=f"The model's worker failed while serving this request: {what}")
 
@@ -80,6 +81,7 @@ class DeviceThread:
         self._last_sent = 0.0
         self._reported: MemoryReport | None = None
         self._live: set[int] = set()
+        self._admitted: set[int] = set()  # of the live ones
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
 
@@ -153,8 +155,11 @@ class DeviceThread:
 
     def _post_events(self, events: Sequence[Event]) -> None:
         for event in events:
-            if isinstance(event, Finished | Failed):
+            if isinstance(event, Admitted):
+                self._admitted.add(event.request_id)
+            elif isinstance(event, Finished | Failed):
                 self._live.discard(event.request_id)
+                self._admitted.discard(event.request_id)
         if events:
             self._channel.post(events_frames(events))
 
@@ -167,7 +172,8 @@ class DeviceThread:
             self._post_events([Failed(request_id=request_id, error=to_wire(error))])
 
     def _fail(self, what: str) -> None:
-        self._post_events([Failed(request_id=request_id, error=died(what)) for request_id in sorted(self._live)])
+        """Answers the admitted requests. The others end with the connection, so that another worker may serve them."""
+        self._post_events([Failed(request_id=request_id, error=_died(what)) for request_id in sorted(self._admitted)])
         self._end(1)
 
     def _end(self, status: int) -> None:

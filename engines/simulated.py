@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from engines.errors import CheckpointError, ContextLengthExceeded
 from engines.interface import EngineInfo, ReportProgress
+from engines.text.stops import StopMatcher
 from engines.wire import (
     Admitted,
     ChatPrompt,
@@ -71,11 +72,10 @@ class _Row:
     request_id: int
     prompt_tokens: int
     max_tokens: int
-    stops: tuple[str, ...]
+    stops: StopMatcher
     due: float = 0.0  # when its next token comes
     emitted: int = 0
-    held: str = ""  # text that may be the beginning of a stop
-    held_tokens: tuple[int, ...] = ()
+    unsent: tuple[int, ...] = ()  # tokens whose text may be the beginning of a stop
     cancelled: bool = False
 
 
@@ -140,7 +140,7 @@ class SimulatedEngine:
                 f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.", param="messages"
             )
         allowed = rest if wanted is None else min(wanted, rest)
-        return _Row(0, prompt_tokens, allowed, tuple(stop for stop in request.stop if stop))
+        return _Row(0, prompt_tokens, allowed, StopMatcher(request.stop))
 
     def submit(self, request_id: int, prepared: Any) -> None:
         prepared.request_id = request_id
@@ -192,38 +192,30 @@ class SimulatedEngine:
 
     def _emit(self, row: _Row, events: list[Event]) -> bool:
         """One token; True when it was the last."""
-        if row.emitted >= row.max_tokens:
-            self._finish(row, "length", events)
-            return True
         word = f"w{row.emitted}" if row.emitted == 0 else f" w{row.emitted}"
-        tokens = (*row.held_tokens, row.emitted)
+        row.unsent += (row.emitted,)
         row.emitted += 1
         self._emitted += 1
         speed = self._simulate.tokens_per_s
         row.due += 1 / speed if speed > 0 else 0.0
-        text = row.held + word
-        matched = _first_stop(text, row.stops)
-        if matched is not None:
-            at, stop = matched
-            if at:
-                events.append(TextDelta(request_id=row.request_id, text=text[:at], tokens=tokens))
-            row.held, row.held_tokens = "", ()
-            self._finish(row, "stop", events, stop)
-            return True
-        keep = _possible_stop(text, row.stops)
-        ready, row.held = text[: len(text) - keep], text[len(text) - keep :]
-        row.held_tokens = tokens if not ready else ()
-        if ready:
-            events.append(TextDelta(request_id=row.request_id, text=ready, tokens=tokens))
-        if row.emitted >= row.max_tokens:
+        self._say(row, row.stops.push(word), events)
+        if row.stops.matched is not None:
+            self._finish(row, "stop", events)
+        elif row.emitted >= row.max_tokens:
             self._finish(row, "length", events)
-            return True
-        return False
+        else:
+            return False
+        return True
 
-    def _finish(self, row: _Row, reason: FinishReason, events: list[Event], stop: str | None = None) -> None:
-        if row.held:
-            events.append(TextDelta(request_id=row.request_id, text=row.held, tokens=row.held_tokens))
+    def _say(self, row: _Row, text: str, events: list[Event]) -> None:
+        if text:
+            events.append(TextDelta(request_id=row.request_id, text=text, tokens=row.unsent))
+            row.unsent = ()
+
+    def _finish(self, row: _Row, reason: FinishReason, events: list[Event]) -> None:
+        self._say(row, row.stops.flush(), events)
         usage = Usage(prompt_tokens=row.prompt_tokens, completion_tokens=row.emitted)
+        stop = row.stops.matched
         events.append(Finished(request_id=row.request_id, reason=reason, usage=usage, stop_sequence=stop))
 
     def _drop_cancelled(self, events: list[Event]) -> None:
@@ -250,20 +242,6 @@ def _count_tokens(request: TextRequest) -> int:
     if isinstance(prompt, ChatPrompt):
         return sum(len((message.content or "").split()) for message in prompt.messages)
     return len(prompt.text.split()) if isinstance(prompt, TextPrompt) else len(prompt.tokens)
-
-
-def _first_stop(text: str, stops: tuple[str, ...]) -> tuple[int, str] | None:
-    """Where the earliest stop begins, and which it is."""
-    found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
-    return min(found, default=None)
-
-
-def _possible_stop(text: str, stops: tuple[str, ...]) -> int:
-    """Length of the longest end of ``text`` that begins a stop."""
-    return max(
-        (size for stop in stops for size in range(1, min(len(stop), len(text)) + 1) if text.endswith(stop[:size])),
-        default=0,
-    )
 
 
 def _abort() -> None:

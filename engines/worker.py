@@ -13,7 +13,7 @@ It starts with the text stack's imports (``--bare``: without, for simulated mode
 
 - with the gateway: at end of file, at a breach of the protocol and, on Linux, by the parent-death signal;
 - after ``Close`` or a failed load, when its last frame is out;
-- when the engine breaks: live requests are answered, the trace goes to stderr, the status is 1.
+- when the engine breaks: admitted requests are answered, the trace goes to stderr, the status is 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from engines.device_thread import TEXT_STACK, DeviceThread, died
+from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
 from engines.interface import TextEngine
 from engines.wire import (
@@ -114,7 +114,8 @@ class Worker:
             case SetCores(cores=cores):
                 self._device.set_cores(cores)
             case Close():
-                self._answer_preparing(lambda i: Finished(request_id=i, reason="cancelled", usage=Usage()))
+                for request_id in sorted(self._preparing):
+                    self._cancel(request_id)
                 self._device.close()
 
     def _submit(self, request_id: int, request: TextRequest | None) -> None:
@@ -153,11 +154,6 @@ class Worker:
     def _answer(self, event: Event) -> None:
         self.channel.post(events_frames([event]))
 
-    def _answer_preparing(self, event: Any) -> None:
-        for request_id in sorted(self._preparing):
-            self._answer(event(request_id))
-        self._preparing.clear()
-
     # --- the device thread's word ---
 
     def _call(self, callback: Any, *arguments: Any) -> None:
@@ -171,7 +167,6 @@ class Worker:
 
     def _end(self, status: int) -> None:
         self._status = status
-        self._answer_preparing(lambda i: Failed(request_id=i, error=died("its engine broke")))
         self._loop.call_later(_LAST_FRAMES_S, _exit, status)
         self.channel.finish()
 

@@ -250,4 +250,5 @@ _FROM_WIRE: dict[str, type[GatewayError]] = {
 def from_wire(error: WireError) -> GatewayError:
     """The gateway's error for one a worker reported; an unknown code is an InternalError that keeps the message."""
     kind = _FROM_WIRE.get(error.code, InternalError)
-    return kind(error.message, param=error.param)
+    # A worker that reports its own death does so to the requests it had begun.
+    return kind(error.message, param=error.param, retry=False if kind is WorkerDied else None)

@@ -39,6 +39,7 @@ class RequestStream(AsyncIterator[Event]):
         self.ended = False  # the terminal event is in, or the worker is gone
         self.cancelled = False
         self._on_cancel = on_cancel
+        self._on_admitted: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
         self._waiting: deque[Event] = deque()
         self._error: Exception | None = None  # raised to the reader after what is waiting
@@ -72,6 +73,10 @@ class RequestStream(AsyncIterator[Event]):
             self.cancelled = True
             self._on_cancel(self)
 
+    def when_admitted(self, callback: Callable[[], None]) -> None:
+        """Calls it once, when the worker says that prefill begins."""
+        self._on_admitted.append(callback)
+
     def when_ended(self, callback: Callable[[], None]) -> None:
         """Calls it once, as soon as ``ended`` holds: now, if it does."""
         if self.ended:
@@ -89,9 +94,12 @@ class RequestStream(AsyncIterator[Event]):
             self.fail(self._error_at_end)
             return
         self._waiting.append(event)
+        self._arrival.set()
         if isinstance(event, Admitted):
             self.admitted = True
-        self._arrival.set()
+            callbacks, self._on_admitted = self._on_admitted, []
+            for callback in callbacks:
+                callback()
         if isinstance(event, Finished | Failed):
             self._end()
 

@@ -39,6 +39,8 @@ __all__ = ["HostListener", "WorkerHost", "WorkerMessage"]
 WorkerMessage = Hello | LoadProgress | Ready | LoadFailed | MemoryReport | GrowRequest | Closed
 """What a listener hears: everything but the events of requests, which go to their streams."""
 
+_EXIT_AFTER_EOF_S = 0.5
+
 
 class HostListener(Protocol):
     """Hears of one worker. Called from the event loop, in the order in which things happened."""
@@ -53,8 +55,8 @@ class HostListener(Protocol):
 class WorkerHost:
     """Starts a worker and speaks with it. All methods return at once and belong to the event loop's thread.
 
-    A worker that closes its end, breaks the protocol or leaves a cancel unanswered for ``cancel_timeout_s`` is killed with its
-    group; whatever ends it, every stream ends, then ``worker_exited`` is called.
+    A worker that closes its end and lives on, breaks the protocol or leaves a cancel unanswered for ``cancel_timeout_s`` is
+    killed with its group; whatever ends it, every stream ends, then ``worker_exited`` is called.
     """
 
     def __init__(self, command: WorkerCommand, listener: HostListener | None, *, cancel_timeout_s: float) -> None:
@@ -72,6 +74,7 @@ class WorkerHost:
         self._cancel_timers: dict[int, asyncio.TimerHandle] = {}
         self._cause: str | None = None  # why we killed it, where we did
         self._closing = False
+        self._exit_timer: asyncio.TimerHandle | None = None
         ours, theirs = socket.socketpair()
         try:
             self._process = WorkerProcess(command, theirs.fileno(), self._exited)
@@ -178,15 +181,22 @@ class WorkerHost:
             timer.cancel()
 
     def _lost(self, why: str | None) -> None:
-        """The socket ended. The process does so too, or is made to: a worker without a socket is of no use."""
-        self.kill(why)
+        """The socket ended. The process does so too, or is made to: a worker without a socket is of no use.
+
+        One that closed its end may be about to exit by itself, with a status and last words that say more than a kill.
+        """
+        if why is not None:
+            self.kill(why)
+        else:
+            self._exit_timer = self._loop.call_later(_EXIT_AFTER_EOF_S, self.kill)
 
     def _exited(self, exit: WorkerExit) -> None:
         self._frames.drain()
         self._frames.close()
         self.exit = exit if self._cause is None else replace(exit, cause=self._cause)
-        for timer in self._cancel_timers.values():
-            timer.cancel()
+        for timer in (*self._cancel_timers.values(), self._exit_timer):
+            if timer is not None:
+                timer.cancel()
         self._cancel_timers.clear()
         streams, self._streams = self._streams, {}
         for stream in streams.values():
