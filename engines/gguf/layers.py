@@ -40,11 +40,13 @@ class _Blocks(Module):
 class KQuantLinear(_Blocks):
     """``x @ weight.T + bias`` for x [..., columns]; the answer is [..., rows] and has the dtype of ``x``.
 
-    ``bias`` is [rows], of any floating dtype; ``set_dtype`` changes it as any parameter.
+    ``bias`` is [rows], of any floating dtype; ``set_dtype`` changes it as any parameter. ``head`` says that this is the
+    model's output head (see :func:`_is_prefill`).
     """
 
-    def __init__(self, blocks: mx.array, quant: QuantType, bias: mx.array | None = None) -> None:
+    def __init__(self, blocks: mx.array, quant: QuantType, bias: mx.array | None = None, *, head: bool = False) -> None:
         super().__init__(blocks, quant)
+        self._head = head
         if bias is not None:
             if bias.shape != (blocks.shape[0],):
                 raise ValueError(f"bias must be [{blocks.shape[0]}], not {bias.shape}")
@@ -52,7 +54,7 @@ class KQuantLinear(_Blocks):
             self.freeze()
 
     def __call__(self, x: mx.array) -> mx.array:
-        out = qmatmul(x, self.blocks, self._quant)
+        out = qmatmul(x, self.blocks, self._quant, lazy=self._head and _is_prefill(x))
         if "bias" in self:
             out = out + self.bias.astype(x.dtype)
         return out
@@ -79,7 +81,16 @@ class KQuantEmbedding(_Blocks):
 
     def as_linear(self, x: mx.array) -> mx.array:
         """The tied head: x [..., columns] to logits [..., rows], in the dtype of ``x``."""
-        return qmatmul(x, self.blocks, self._quant)
+        return qmatmul(x, self.blocks, self._quant, lazy=_is_prefill(x))
 
     def _extra_repr(self) -> str:
         return f"num_embeddings={self.blocks.shape[0]}, dims={self._columns}, quant={self._quant.name}"
+
+
+def _is_prefill(x: mx.array) -> bool:
+    """Whether a head's input [batch, tokens, columns] has several tokens a row.
+
+    Prefill evaluates the KV cache and drops the logits. Where products are computed at once, those of a 262144-token
+    vocabulary would cost more than the rest of a small model, and 1 MiB a token.
+    """
+    return x.ndim >= 3 and x.shape[-2] > 1

@@ -12,13 +12,15 @@ from engines.gguf.quants import QuantType
 __all__ = ["qmatmul"]
 
 
-def qmatmul(x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool = True) -> mx.array:
+def qmatmul(x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool = True, *, lazy: bool = False) -> mx.array:
     """The product of ``x`` with the weights that ``blocks`` hold, as GGUF has them: weights are [rows, columns].
 
     ``x`` is floating, [..., columns] (``transpose``: the usual linear layer, ``x @ weights.T``, answers [..., rows]) or
     [..., rows] (``x @ weights``, answers [..., columns]). ``blocks`` is uint8 [rows, row bytes]. The answer has the dtype of
-    ``x``; sums are float32. ValueError when shapes or dtypes do not fit. The back end is chosen by ``engines.gguf.kernels``;
-    on the CPU the product may be computed within this call.
+    ``x``; sums are float32. ValueError when shapes or dtypes do not fit.
+
+    The back end is chosen by ``engines.gguf.kernels``. On the CPU the product may be computed within this call; with
+    ``lazy`` it is not, for an answer that may never be looked at.
     """
     if blocks.dtype != mx.uint8 or blocks.ndim != 2:
         raise ValueError(f"blocks must be uint8 [rows, row bytes], not {blocks.dtype} {blocks.shape}")
@@ -31,4 +33,4 @@ def qmatmul(x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool = T
     shape = (*x.shape[:-1], given)
     if math.prod(shape) == 0 or taken == 0:
         return mx.zeros(shape, x.dtype)
-    return backend().multiply(x.reshape(-1, taken), blocks, quant, transpose).reshape(shape)
+    return backend(lazy=lazy).multiply(x.reshape(-1, taken), blocks, quant, transpose).reshape(shape)

@@ -19,6 +19,11 @@ class Backend(Protocol):
         """What ``doctor``, the demo and the metrics call it."""
         ...
 
+    @property
+    def lazy(self) -> bool:
+        """Whether ``multiply`` only adds to MLX's graph, so that an answer nobody evaluates costs nothing."""
+        ...
+
     def available(self) -> bool:
         """Whether it can run on MLX's default device as this process is installed."""
         ...

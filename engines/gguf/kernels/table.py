@@ -11,9 +11,9 @@ __all__ = ["BACKENDS", "backend", "backend_name", "set_cores"]
 BACKENDS: tuple[Backend, ...] = (BlasBackend(), PortableBackend())
 
 
-def backend() -> Backend:
-    """The first that is available; the last always is."""
-    return next(candidate for candidate in BACKENDS if candidate.available())
+def backend(*, lazy: bool = False) -> Backend:
+    """The first that is available, and lazy if it must be; the last always is."""
+    return next(candidate for candidate in BACKENDS if candidate.available() and (candidate.lazy or not lazy))
 
 
 def backend_name() -> str:

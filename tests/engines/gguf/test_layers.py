@@ -102,6 +102,29 @@ def test_tied_head_multiplies_with_the_same_rows() -> None:
     assert close(layer.as_linear(x), np.array(x) @ exact(layer).T)
 
 
+@pytest.mark.parametrize("shape", [(2, 7, 96), (3, 1, 96), (7, 96)])
+def test_heads_give_logits_for_one_token_and_for_many(shape: tuple[int, ...]) -> None:
+    blocks = mx.array(random_blocks(Q8_0, 300, 96))
+    tied, untied = KQuantEmbedding(blocks, Q8_0), KQuantLinear(blocks, Q8_0, head=True)
+    x = mx.random.normal(shape, key=mx.random.key(3))
+    expected = np.array(x) @ exact(tied).T
+    assert close(tied.as_linear(x), expected)
+    assert close(untied(x), expected)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_of_a_prefill_cost_nothing_unless_evaluated(tied: bool) -> None:
+    """512 tokens of a 262144-token vocabulary are 512 MiB of logits, which prefill drops."""
+    blocks = mx.zeros((262144, Q8_0.row_bytes(32)), mx.uint8)
+    x = mx.zeros((1, 512, 32))
+    mx.eval(blocks, x)
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    logits = KQuantEmbedding(blocks, Q8_0).as_linear(x) if tied else KQuantLinear(blocks, Q8_0, head=True)(x)
+    assert logits.shape == (1, 512, 262144)
+    assert mx.get_peak_memory() - before < 1 << 20
+
+
 def test_weight_is_dequantised_when_read() -> None:
     layer = linear()
     assert layer.weight.shape == (24, 512)

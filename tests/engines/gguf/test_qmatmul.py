@@ -21,7 +21,7 @@ def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     blas, portable = BlasBackend(cores=3, tile_weights=20_000), PortableBackend(tile_weights=20_000)
     monkeypatch.setattr("engines.gguf.kernels.blas.backend.LEAST_WEIGHTS", 10_000)
     choice: Backend = blas if request.param == "blas" else portable
-    monkeypatch.setattr("engines.gguf.qmatmul.backend", lambda: choice)
+    monkeypatch.setattr("engines.gguf.qmatmul.backend", lambda lazy: choice)
     yield choice
     blas.close()
 
@@ -142,3 +142,21 @@ def test_qmatmul_gives_the_same_bits_whatever_thread_is_first(monkeypatch: pytes
 def test_backend_is_chosen_by_the_device() -> None:
     assert kernels.backend_name() == ("blas" if mx.default_device().type == mx.cpu else "portable")
     assert kernels.BACKENDS[-1].available()
+    assert kernels.BACKENDS[-1].lazy
+
+
+def test_lazy_product_is_left_to_a_lazy_back_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    quant = quant_type("Q8_0")
+    blocks, x = random_blocks(quant, 20, 64), activations((3, 64))
+    asked: list[bool] = []
+
+    def choose(*, lazy: bool) -> Backend:
+        asked.append(lazy)
+        return kernels.backend(lazy=lazy)
+
+    monkeypatch.setattr("engines.gguf.qmatmul.backend", choose)
+    for lazy in (False, True):
+        got = qmatmul(mx.array(x), mx.array(blocks), quant, lazy=lazy)
+        assert error(got, exact(x, blocks, quant)) < 1e-5
+        assert kernels.backend(lazy=lazy).lazy or not lazy
+    assert asked == [False, True]

@@ -16,7 +16,9 @@ __all__ = ["BlasBackend"]
 # the cache and the matrix.
 TILE_WEIGHTS = 1 << 19
 # A thread gets at least so many weights: below, waking it costs more than it does.
-LEAST_WEIGHTS = 1 << 16
+LEAST_WEIGHTS = 1 << 17
+# From so many rows of activations on, the answer is written in its final layout; below, BLAS is faster in the other.
+WIDE = 64
 
 
 class BlasBackend:
@@ -26,6 +28,7 @@ class BlasBackend:
     """
 
     name = "blas"
+    lazy = False
 
     def __init__(self, cores: int | None = None, tile_weights: int = TILE_WEIGHTS) -> None:
         self._pool = RowPool(usable_cores() if cores is None else cores)
@@ -54,7 +57,8 @@ class BlasBackend:
         """x [m, columns] times the transposed weights: [m, rows]."""
         x, raw = np.asarray(wide), np.asarray(blocks)
         product = TileProduct(x, quant)
-        out = np.empty((len(raw), len(x)), np.float32)
+        rows, m = len(raw), len(x)
+        out = np.empty((m, rows), np.float32).T if m >= WIDE else np.empty((rows, m), np.float32)
         tile = max(1, self._tile_weights // x.shape[1])
 
         def work(start: int, stop: int) -> None:
@@ -62,8 +66,8 @@ class BlasBackend:
                 end = min(at + tile, stop)
                 product.multiply(raw[at:end], out[at:end])
 
-        self._pool.run(work, len(raw), LEAST_WEIGHTS // x.shape[1])
-        return out.T
+        self._pool.run(work, rows, LEAST_WEIGHTS // x.shape[1])
+        return np.ascontiguousarray(out.T)
 
     def _by_rows(self, wide: mx.array, blocks: mx.array, quant: QuantType) -> np.ndarray:
         """x [m, rows] times the weights: [m, columns]. Parts are summed in the order of their rows, whoever is first."""

@@ -16,6 +16,7 @@ class PortableBackend:
     """Available everywhere. Computes in float32 whatever the dtype of the activations."""
 
     name = "portable"
+    lazy = True
 
     def __init__(self, tile_weights: int = TILE_WEIGHTS) -> None:
         self._tile_weights = tile_weights
