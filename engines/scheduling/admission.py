@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["KV_STEP", "Decision", "KvAdmission"]
+__all__ = ["KV_STEP", "Decision", "KvAdmission", "KvCost"]
 
 KV_STEP = 256  # tokens; mlx-lm's caches grow in such steps
 
@@ -23,21 +23,39 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True)
-class KvAdmission:
-    """Decides by projected bytes.
-
-    Attributes:
-        bytes_per_token: KV bytes of one token of one row, over all layers.
-        grant_bytes: what KV may hold; None: no bound.
-    """
+class KvCost:
+    """KV bytes of one token of one row: of the layers that keep every token, and of those that keep a sliding window."""
 
     bytes_per_token: int
+    window_bytes_per_token: int = 0
+    window_tokens: int = 0  # the widest window; 0 where no layer has one
+
+    def row_bytes(self, tokens: int) -> int:
+        """Bytes of one row's caches of this length, as allocated."""
+        allocated = -(-tokens // KV_STEP) * KV_STEP
+        return allocated * self.bytes_per_token + min(allocated, self.window_tokens) * self.window_bytes_per_token
+
+    def longest_row(self, total_bytes: int) -> int | None:
+        """Tokens of the longest row within these bytes, a multiple of the step; None: any length."""
+        windowed = self.window_bytes_per_token * self.window_tokens
+        if total_bytes <= self.row_bytes(self.window_tokens):
+            steps = total_bytes // (KV_STEP * (self.bytes_per_token + self.window_bytes_per_token) or 1)
+            return steps * KV_STEP
+        if self.bytes_per_token == 0:
+            return None
+        return (total_bytes - windowed) // self.bytes_per_token // KV_STEP * KV_STEP
+
+
+@dataclass(frozen=True)
+class KvAdmission:
+    """Decides by projected bytes. ``grant_bytes`` is what KV may hold; None: no bound."""
+
+    cost: KvCost
     grant_bytes: int | None
 
     def projected_bytes(self, rows: Sequence[int]) -> int:
         """KV bytes of a batch of rows that grow to these lengths, in tokens."""
-        longest = max(rows, default=0)
-        return len(rows) * (-(-longest // KV_STEP) * KV_STEP) * self.bytes_per_token
+        return len(rows) * self.cost.row_bytes(max(rows, default=0))
 
     def fits(self, rows: Sequence[int]) -> bool:
         return self.grant_bytes is None or self.projected_bytes(rows) <= self.grant_bytes
@@ -51,6 +69,4 @@ class KvAdmission:
     @property
     def longest_row(self) -> int | None:
         """Tokens of the longest row the grant could hold alone; None: no bound."""
-        if self.grant_bytes is None or self.bytes_per_token == 0:
-            return None
-        return self.grant_bytes // self.bytes_per_token // KV_STEP * KV_STEP
+        return None if self.grant_bytes is None else self.cost.longest_row(self.grant_bytes)

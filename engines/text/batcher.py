@@ -124,6 +124,11 @@ class _DecodingBatch(GenerationBatch):
         (None for a row that did not ask)."""
         inputs, reported = self._next_tokens, self._next_logprobs
         rows = cast(list[SamplingParameters], self.samplers)
+        first = self._plan is None  # called by __init__, with the prompt's last token as input
+        if not first and all(n + 1 >= most for n, most in zip(self._num_tokens, self.max_tokens, strict=True)):
+            return cast(
+                list[int], inputs.tolist()
+            ), reported  # every row ends with the token it has: none is to be drawn
         if self._plan is None or self._plan.rows != rows:
             self._plan = SamplerPlan(rows)
         logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
@@ -155,7 +160,9 @@ class Batcher:
     """Owns the rows of one model. Every call belongs on the device thread.
 
     Args:
-        model: an mlx-lm model, ``(tokens, cache) -> logits``.
+        model: an mlx-lm model.
+        trunk: the model without its head, for prefill, which needs no logits: some kernels compute eagerly what is asked.
+            None: the model itself.
         width: rows decoded together at most; 1 where :func:`can_batch` says no.
         eos_ids: a row that draws one of them has finished.
         admission: which rows the KV grant allows; may be replaced between ticks.
@@ -167,6 +174,7 @@ class Batcher:
         self,
         model: LanguageModel,
         *,
+        trunk: LanguageModel | None = None,
         width: int,
         eos_ids: frozenset[int],
         admission: KvAdmission,
@@ -175,6 +183,7 @@ class Batcher:
     ) -> None:
         self.admission = admission
         self._model = model
+        self._trunk = trunk or model
         self._width = width
         self._merge = can_batch(model)
         self._stop_sequences = StopSequences([[token] for token in sorted(eos_ids)])
@@ -256,7 +265,7 @@ class Batcher:
     def _prompt_batch(self, row: Row) -> PromptProcessingBatch:
         cache = make_prompt_cache(self._model)
         batch = PromptProcessingBatch(
-            self._model,
+            self._trunk,
             [row.id],
             [cache] if self._merge else [],
             tokens=[[]],

@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, InvalidField
 from engines.interface import EngineInfo
-from engines.scheduling.admission import KvAdmission
+from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
 from engines.text.batcher import Batcher, LanguageModel, Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sampling import SamplingParameters
@@ -80,7 +80,10 @@ class GgufTextEngine:
         tokenizer: of the same checkpoint.
         render_chat: chat messages to text.
         info: what is announced; its width and context are obeyed.
+        kv_cost: what a row's caches take.
         grant_bytes: what KV may hold; None: no bound.
+        trunk: the model without its head, if that can be called alone.
+        pacer: whose turn it is, and the size of a prefill chunk.
     """
 
     def __init__(
@@ -89,7 +92,10 @@ class GgufTextEngine:
         tokenizer: Tokenizer,
         render_chat: RenderChat,
         info: EngineInfo,
+        kv_cost: KvCost,
         grant_bytes: int | None = None,
+        *,
+        trunk: LanguageModel | None = None,
         pacer: Pacer | None = None,
     ) -> None:
         self._info = info
@@ -97,9 +103,10 @@ class GgufTextEngine:
         self._render_chat = render_chat
         self._batcher = Batcher(
             model,
+            trunk=trunk,
             width=info.width,
             eos_ids=tokenizer.eos_ids,
-            admission=KvAdmission(info.kv_bytes_per_token, grant_bytes),
+            admission=KvAdmission(kv_cost, grant_bytes),
             pacer=pacer or Pacer(),
         )
         self._sequences: dict[int, TextSequence] = {}

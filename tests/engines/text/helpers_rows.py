@@ -14,7 +14,7 @@ from mlx.utils import tree_map
 from mlx_lm.models.cache import make_prompt_cache
 from numpy.typing import NDArray
 
-from engines.scheduling.admission import KvAdmission
+from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
 from engines.text.batcher import Batcher, Row, RowEvent, RowToken
 from engines.text.sampling import SamplingParameters, uniform
@@ -87,7 +87,7 @@ def stock_model(name: str) -> Any:
 
     model.update(tree_map(spread, model.parameters()))
     model.eval()
-    mx.eval(model.parameters())  # type: ignore[no-untyped-call]
+    mx.eval(model.parameters())
     return model
 
 
@@ -143,13 +143,14 @@ def make_row(row_id: int, prompt: Sequence[int], max_tokens: int = 8, sampling: 
 
 
 def make_batcher(
-    model: Any, *, width: int = 4, chunk: int = 3, bytes_per_token: int = 1, grant: int | None = None
+    model: Any, *, trunk: Any = None, width: int = 4, chunk: int = 3, bytes_per_token: int = 1, grant: int | None = None
 ) -> Batcher:
     return Batcher(
         model,
+        trunk=trunk,
         width=width,
         eos_ids=frozenset({EOS}),
-        admission=KvAdmission(bytes_per_token, grant),
+        admission=KvAdmission(KvCost(bytes_per_token), grant),
         pacer=FixedPacer(chunk),
     )
 

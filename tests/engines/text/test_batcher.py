@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.text.batcher import RowEvent, RowRefused, RowStarted, RowStopped, RowToken, can_batch
+from engines.text.batcher import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken, can_batch
 from engines.text.sampling import SamplingParameters, log_probabilities
 from tests.engines.text.helpers_rows import (
     EOS,
@@ -101,7 +101,7 @@ def test_any_schedule_of_joins_cancels_and_grants_keeps_every_row(
 ) -> None:
     model = stock_model(name)
     batcher = make_batcher(model, width=width, chunk=chunk)
-    rows, events = [], list[RowEvent]()
+    rows, events = list[Row](), list[RowEvent]()
     cancelled: dict[int, int] = {}  # row → how many events there were
     for kind, *values in operations:
         if kind == "submit":
@@ -192,6 +192,25 @@ def test_width_one_serves_in_the_order_of_arrival() -> None:
         batcher.submit(row)
     ids = [event.id for event in run(batcher)]
     assert ids == sorted(ids)
+
+
+def test_prefill_asks_only_the_trunk_and_decoding_the_model() -> None:
+    model = stock_model("gemma3")
+    calls = list[tuple[str, int]]()
+
+    def record(kind: str, part: Any) -> Any:
+        def call(tokens: mx.array, cache: Any) -> Any:
+            calls.append((kind, tokens.shape[1]))
+            return part(tokens, cache=cache)
+
+        call.make_cache = model.make_cache  # type: ignore[attr-defined]
+        return call
+
+    row = make_row(1, prompt(8, 1), 3)
+    batcher = make_batcher(record("model", model), trunk=record("trunk", model.model))
+    batcher.submit(row)
+    assert tokens_of(run(batcher), 1) == continue_alone(model, row)
+    assert calls == [("trunk", 3), ("trunk", 3), ("trunk", 1), *[("model", 1)] * 3]
 
 
 class Unmergeable:
@@ -308,7 +327,7 @@ def test_a_smaller_grant_holds_for_rows_that_run() -> None:
     batcher = make_batcher(model)
     for row in rows:
         batcher.submit(row)
-    events = []
+    events = list[RowEvent]()
     while not tokens_of(events, 2):
         events += batcher.step()
     batcher.admission = replace(batcher.admission, grant_bytes=256)

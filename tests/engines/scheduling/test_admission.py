@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.scheduling.admission import Decision, KvAdmission, KvCost
+
+
+@pytest.mark.parametrize(
+    ("row", "running", "decision"),
+    [
+        (100, [], Decision.ADMIT),
+        (1024, [], Decision.ADMIT),
+        (1025, [], Decision.REFUSE),
+        (256, [256, 256, 256], Decision.ADMIT),
+        (257, [256], Decision.ADMIT),
+        (257, [256, 256], Decision.WAIT),  # three rows of 512 each: the batch is as long as its longest row
+        (1, [257, 257], Decision.WAIT),
+        (1024, [1], Decision.WAIT),
+    ],
+)
+def test_a_row_is_decided_by_rows_times_the_longest(row: int, running: list[int], decision: Decision) -> None:
+    assert KvAdmission(KvCost(10), grant_bytes=1024 * 10).decide(row, running) is decision
+
+
+def test_without_a_grant_every_row_is_admitted() -> None:
+    admission = KvAdmission(KvCost(10), grant_bytes=None)
+    assert admission.decide(10**9, [10**9] * 100) is Decision.ADMIT
+    assert admission.longest_row is None
+
+
+def test_a_model_without_kv_has_no_longest_row() -> None:
+    assert KvAdmission(KvCost(0), grant_bytes=1).longest_row is None
+
+
+def test_a_window_costs_no_more_than_its_tokens() -> None:
+    cost = KvCost(10, window_bytes_per_token=30, window_tokens=512)
+    assert cost.row_bytes(100) == 256 * 40
+    assert cost.row_bytes(512) == 512 * 40
+    assert cost.row_bytes(2048) == 2048 * 10 + 512 * 30
+    assert KvCost(0, window_bytes_per_token=30, window_tokens=512).longest_row(512 * 30 + 1) is None
+
+
+@given(
+    grant=st.integers(0, 10**5),
+    size=st.integers(1, 50),
+    windowed=st.integers(0, 50),
+    window=st.sampled_from([0, 8, 256, 300, 512]),
+    row=st.integers(1, 5000),
+    running=st.lists(st.integers(1, 5000)),
+)
+def test_what_is_admitted_fits_and_what_is_refused_never_could(
+    grant: int, size: int, windowed: int, window: int, row: int, running: list[int]
+) -> None:
+    admission = KvAdmission(KvCost(size, windowed, window), grant)
+    decision = admission.decide(row, running)
+    if decision is Decision.ADMIT:
+        assert admission.projected_bytes([*running, row]) <= grant
+    longest = admission.longest_row
+    assert longest is not None
+    assert (decision is Decision.REFUSE) == (row > longest)
