@@ -1,0 +1,15 @@
+"""The parts of a tokenizer that is built from GGUF metadata alone.
+
+::
+
+    metadata ──> vocabulary   texts, types, special ids, BOS and EOS rules, the set of ids that end an answer
+                     │
+    text ──> specials         cuts special tokens out of the text; what is between them goes to one of
+                     │
+               bpe (with pre) byte-level byte-pair encoding, through the `tokenizers` library
+               spm            SentencePiece's merges by score, with bytes for what has no piece
+                     │
+    ids  ──> detokenizer      bytes of tokens to text, whole code points only
+
+:mod:`engines.gguf.tokenizer` puts them together; the rest of the program uses that module alone.
+"""

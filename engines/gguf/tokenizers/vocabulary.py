@@ -1,0 +1,158 @@
+"""What the metadata keys ``tokenizer.ggml.*`` say about the tokens: texts, types, scores, special ids and rules.
+
+Source of the keys and their meaning: the GGUF specification and llama.cpp's conventions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from engines.errors import CheckpointError
+
+__all__ = ["TokenType", "Vocabulary", "metadata_flag", "metadata_list"]
+
+PREFIX = "tokenizer.ggml."
+
+
+class TokenType(IntEnum):
+    """``tokenizer.ggml.token_type``."""
+
+    NORMAL = 1  # text, in the encoding of the model
+    UNKNOWN = 2  # stands for what has no token
+    CONTROL = 3  # structure (turns, ends): never in an answer's text, found in input only where that is asked for
+    USER_DEFINED = 4  # verbatim text that is always one token
+    UNUSED = 5  # padding of the vocabulary
+    BYTE = 6  # one byte, written <0xAB>
+
+
+# Texts which end an answer whatever their type: some converters give them the wrong one, and none is ordinary prose.
+_ENDS_ANSWER = frozenset(
+    {
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<|end_of_turn|>",
+        "<|fim_pad|>",
+        "<|repo_name|>",
+        "<|file_sep|>",
+        "<end_of_turn>",
+        "<end_of_utterance>",
+        "<turn|>",
+        "<｜end▁of▁sentence｜>",
+        "[e~[",
+    }
+)
+# Texts which end an answer only as control tokens: Gemma's "</s>" is HTML for struck-through text.
+_ENDS_ANSWER_AS_CONTROL = frozenset({"</s>", "<eos>", "[EOS]", "[EOT]", "<EOT>", "_<EOT>"})
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of one checkpoint. ``texts[id]`` and ``types[id]`` have one entry a token.
+
+    Invariants: every id named here is below ``len(texts)``; ``end_ids`` contains ``eos_id``; each id of ``end_ids`` is of
+    type CONTROL.
+    """
+
+    texts: list[str]
+    types: list[int]
+    scores: list[float] | None
+    bos_id: int | None
+    eos_id: int | None
+    unknown_id: int | None
+    padding_id: int | None
+    end_ids: frozenset[int]
+    add_bos: bool | None  # None: the file does not say
+    add_eos: bool | None
+    abnormal: tuple[int, ...] = field(repr=False)  # ids whose type is not NORMAL, ascending
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Vocabulary:
+        """Reads the lists and ids; CheckpointError where they are missing or do not fit together."""
+        texts: list[str] = metadata_list(metadata, PREFIX + "tokens", str)
+        types: list[int] = metadata_list(metadata, PREFIX + "token_type", int, optional=True) or [1] * len(texts)
+        scores: list[float] = metadata_list(metadata, PREFIX + "scores", (float, int), optional=True)
+        if not texts:
+            raise CheckpointError("tokenizer.ggml.tokens is empty: the file has no vocabulary")
+        for key, values in (("token_type", types), ("scores", scores)):
+            if values and len(values) < len(texts):
+                raise CheckpointError(
+                    f"{PREFIX}{key} has {len(values)} entries for {len(texts)} tokens; it needs one a token"
+                )
+        types = types[: len(texts)]
+
+        def special(name: str) -> int | None:
+            value = metadata.get(f"{PREFIX}{name}_token_id")
+            return value if isinstance(value, int) and 0 <= value < len(texts) else None
+
+        eos_id = special("eos")
+        abnormal = [id for id, kind in enumerate(types) if kind != TokenType.NORMAL.value]
+        end_ids = {id for id in (eos_id, special("eot"), special("eom")) if id is not None}
+        end_ids |= _ends_by_text(texts, types, abnormal)
+        for id in end_ids:
+            if types[id] == TokenType.NORMAL:
+                abnormal.append(id)
+            types[id] = TokenType.CONTROL
+        return cls(
+            texts=texts,
+            types=types,
+            scores=scores or None,
+            bos_id=special("bos"),
+            eos_id=eos_id,
+            unknown_id=special("unknown"),
+            padding_id=special("padding"),
+            end_ids=frozenset(end_ids),
+            add_bos=metadata_flag(metadata, PREFIX + "add_bos_token"),
+            add_eos=metadata_flag(metadata, PREFIX + "add_eos_token"),
+            abnormal=tuple(sorted(abnormal)),
+        )
+
+    def of_type(self, *types: TokenType) -> dict[str, int]:
+        """Text → id of the tokens of these types (none of them NORMAL); tokens without text are left out."""
+        wanted = {kind.value for kind in types}
+        return {self.texts[id]: id for id in self.abnormal if self.types[id] in wanted and self.texts[id]}
+
+
+def _ends_by_text(texts: list[str], types: list[int], abnormal: list[int]) -> set[int]:
+    found = {texts[id]: id for id in abnormal}
+    if not found:  # a file without types
+        found = {text: id for id, text in enumerate(texts) if text in _ENDS_ANSWER}
+    ends = {id for text, id in found.items() if text in _ENDS_ANSWER}
+    ends |= {
+        id for text, id in found.items() if text in _ENDS_ANSWER_AS_CONTROL and types[id] == TokenType.CONTROL.value
+    }
+    # In OpenAI's harmony format <|end|> closes a message, and the answer goes on with the next one.
+    if {"<|return|>", "<|call|>", "<|end|>"} <= found.keys():
+        ends.discard(found["<|end|>"])
+    return ends
+
+
+def metadata_list(
+    metadata: Mapping[str, Any], key: str, kind: type | tuple[type, ...], *, optional: bool = False
+) -> list[Any]:
+    """The array at ``key`` as a new list. CheckpointError if it is missing (unless optional) or not of that kind."""
+    values = metadata.get(key)
+    if values is None:
+        if optional:
+            return []
+        raise CheckpointError(f"{key} is missing: the file has no tokenizer")
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise CheckpointError(f"{key} is not an array")
+    listed = list(values.tolist() if hasattr(values, "tolist") else values)
+    if listed and not isinstance(listed[0], kind):  # GGUF arrays are of one type: the first entry stands for all
+        raise CheckpointError(f"{key} holds {type(listed[0]).__name__} entries, which is not what it should hold")
+    return listed
+
+
+def metadata_flag(metadata: Mapping[str, Any], key: str) -> bool | None:
+    """The boolean at ``key``; None if it is missing or something else."""
+    value = metadata.get(key)
+    return value if isinstance(value, bool) else None
