@@ -3,8 +3,8 @@
 - **static**: each matrix as many bytes as in the file (K-quant leaves keep the file's blocks, F16 and BF16 matrices too);
   vectors (norms, biases) as compute floats; the tokenizer's tables.
 - **KV**: a layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding
-  attention no more than its window. Which layers slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches grow in
-  steps of 256 tokens (mlx-lm's ``KVCache.step``).
+  attention no more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches
+  grow in steps of 256 tokens (mlx-lm's ``KVCache.step``).
 - **transient**: the largest arrays of one prefill chunk and one decode step, live together.
 
 Sources: ``KVCache`` and ``RotatingKVCache`` of mlx-lm and the ``make_cache`` of each model class; key names from the GGUF
@@ -24,9 +24,9 @@ from engines.header import GgufArray, GgufHeader, SafetensorsHeader
 
 __all__ = ["SLIDING_PERIOD", "Footprint", "estimate"]
 
-SLIDING_PERIOD: Final = MappingProxyType({"gemma3": 6})
-"""Architectures whose caches are windowed: every n-th layer has full attention, the others slide. The rest cache everything,
-whatever window their metadata names: that is what their model classes do."""
+SLIDING_PERIOD: Final = MappingProxyType({"gemma3": 6, "llama": 0, "phi3": 0})
+"""Architectures whose caches may be windowed: every n-th layer has full attention and the others slide; 0: all of them slide.
+Whether they do, ``attention.sliding_window`` says. The rest cache everything, whatever window their metadata names."""
 
 CACHE_STEP: Final = 256  # tokens
 PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
@@ -71,7 +71,8 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     key_width = _number(header, f"{architecture}.attention.key_length", head_width)
     value_width = _number(header, f"{architecture}.attention.value_length", head_width)
     layer_bytes = [count * (key_width + value_width) * float_bytes for count in kv_heads]
-    window, sliding = _windows(header, architecture, layers)
+    context = context or _number(header, f"{architecture}.context_length", 0)
+    window, sliding = _windows(header, architecture, layers, context)
     vocabulary = _vocabulary(header)
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width)
@@ -80,7 +81,7 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
         static_bytes=_static_bytes(header, float_bytes) + vocabulary * TOKENIZER_BYTES,
         kv_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if not slides),
         transient_bytes=chunk + logits,
-        context=context or _number(header, f"{architecture}.context_length", 0),
+        context=context,
         kv_window_tokens=window,
         kv_window_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides),
     )
@@ -93,17 +94,17 @@ def _static_bytes(header: GgufHeader, float_bytes: int) -> int:
     )
 
 
-def _windows(header: GgufHeader, architecture: str, layers: int) -> tuple[int, list[bool]]:
+def _windows(header: GgufHeader, architecture: str, layers: int, context: int) -> tuple[int, list[bool]]:
     """Window in tokens (0 without), and for each layer whether it slides."""
     window = _number(header, f"{architecture}.attention.sliding_window", 0)
-    key = f"{architecture}.attention.sliding_window_pattern"
-    if architecture not in SLIDING_PERIOD or window == 0:
+    if architecture not in SLIDING_PERIOD or not 0 < window < context:
         return 0, [False] * layers
+    key = f"{architecture}.attention.sliding_window_pattern"
     pattern = header.metadata.get(key)
     if isinstance(pattern, GgufArray):  # a bool a layer: true where it slides
         return window, [bool(slides) for slides in _a_layer(header, key, layers, None)]
     period = _number(header, key, 0) or SLIDING_PERIOD[architecture]
-    return window, [(layer + 1) % period != 0 for layer in range(layers)]
+    return window, [period == 0 or (layer + 1) % period != 0 for layer in range(layers)]
 
 
 def _vocabulary(header: GgufHeader) -> int:

