@@ -161,8 +161,6 @@ class Batcher:
 
     Args:
         model: an mlx-lm model.
-        trunk: the model without its head, for prefill, which needs no logits: some kernels compute eagerly what is asked.
-            None: the model itself.
         width: rows decoded together at most; 1 where :func:`can_batch` says no.
         eos_ids: a row that draws one of them has finished.
         admission: which rows the KV grant allows; may be replaced between ticks.
@@ -174,7 +172,6 @@ class Batcher:
         self,
         model: LanguageModel,
         *,
-        trunk: LanguageModel | None = None,
         width: int,
         eos_ids: frozenset[int],
         admission: KvAdmission,
@@ -183,7 +180,6 @@ class Batcher:
     ) -> None:
         self.admission = admission
         self._model = model
-        self._trunk = trunk or model
         self._width = width
         self._merge = can_batch(model)
         self._stop_sequences = StopSequences([[token] for token in sorted(eos_ids)])
@@ -265,7 +261,7 @@ class Batcher:
     def _prompt_batch(self, row: Row) -> PromptProcessingBatch:
         cache = make_prompt_cache(self._model)
         batch = PromptProcessingBatch(
-            self._trunk,
+            self._model,
             [row.id],
             [cache] if self._merge else [],
             tokens=[[]],

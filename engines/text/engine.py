@@ -48,7 +48,7 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = False) -> list[int]: ...
 
-    def detokenizer(self) -> Detokenizer: ...
+    def detokenizer(self, *, keep_leading_space: bool = False) -> Detokenizer: ...
 
 
 class RenderChat(Protocol):
@@ -67,6 +67,7 @@ class PreparedText:
     expected_tokens: int  # prompt and answer, as projected for admission
     sampling: SamplingParameters
     stop: tuple[str, ...]
+    continues: bool  # the answer goes on where the prompt's text ends, so a space that begins it is kept
 
 
 class GgufTextEngine:
@@ -82,7 +83,6 @@ class GgufTextEngine:
         info: what is announced; its width and context are obeyed.
         kv_cost: what a row's caches take.
         grant_bytes: what KV may hold; None: no bound.
-        trunk: the model without its head, if that can be called alone.
         pacer: whose turn it is, and the size of a prefill chunk.
     """
 
@@ -95,7 +95,6 @@ class GgufTextEngine:
         kv_cost: KvCost,
         grant_bytes: int | None = None,
         *,
-        trunk: LanguageModel | None = None,
         pacer: Pacer | None = None,
     ) -> None:
         self._info = info
@@ -103,7 +102,6 @@ class GgufTextEngine:
         self._render_chat = render_chat
         self._batcher = Batcher(
             model,
-            trunk=trunk,
             width=info.width,
             eos_ids=tokenizer.eos_ids,
             admission=KvAdmission(kv_cost, grant_bytes),
@@ -156,6 +154,7 @@ class GgufTextEngine:
                 min_p=sampling.min_p,
             ),
             stop=request.stop,
+            continues=not (isinstance(request.prompt, ChatPrompt) and request.prompt.add_generation_prompt),
         )
 
     def _tokens(self, request: TextRequest) -> Sequence[int]:
@@ -182,9 +181,8 @@ class GgufTextEngine:
 
     def submit(self, request_id: int, prepared: PreparedText) -> None:
         """Queues a prepared request."""
-        self._sequences[request_id] = TextSequence(
-            request_id, len(prepared.tokens), self._tokenizer.detokenizer(), prepared.stop
-        )
+        detokenizer = self._tokenizer.detokenizer(keep_leading_space=prepared.continues)
+        self._sequences[request_id] = TextSequence(request_id, len(prepared.tokens), detokenizer, prepared.stop)
         self._batcher.submit(
             Row(
                 id=request_id,

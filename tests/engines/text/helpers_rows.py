@@ -143,11 +143,10 @@ def make_row(row_id: int, prompt: Sequence[int], max_tokens: int = 8, sampling: 
 
 
 def make_batcher(
-    model: Any, *, trunk: Any = None, width: int = 4, chunk: int = 3, bytes_per_token: int = 1, grant: int | None = None
+    model: Any, *, width: int = 4, chunk: int = 3, bytes_per_token: int = 1, grant: int | None = None
 ) -> Batcher:
     return Batcher(
         model,
-        trunk=trunk,
         width=width,
         eos_ids=frozenset({EOS}),
         admission=KvAdmission(KvCost(bytes_per_token), grant),

@@ -194,23 +194,20 @@ def test_width_one_serves_in_the_order_of_arrival() -> None:
     assert ids == sorted(ids)
 
 
-def test_prefill_asks_only_the_trunk_and_decoding_the_model() -> None:
-    model = stock_model("gemma3")
-    calls = list[tuple[str, int]]()
+def test_no_forward_pass_follows_the_last_token_of_the_last_row() -> None:
+    model = stock_model("llama")
+    calls = list[int]()
 
-    def record(kind: str, part: Any) -> Any:
-        def call(tokens: mx.array, cache: Any) -> Any:
-            calls.append((kind, tokens.shape[1]))
-            return part(tokens, cache=cache)
+    def record(tokens: mx.array, cache: Any) -> Any:
+        calls.append(tokens.shape[1])
+        return model(tokens, cache=cache)
 
-        call.make_cache = model.make_cache  # type: ignore[attr-defined]
-        return call
-
+    record.make_cache = model.make_cache  # type: ignore[attr-defined]
     row = make_row(1, prompt(8, 1), 3)
-    batcher = make_batcher(record("model", model), trunk=record("trunk", model.model))
+    batcher = make_batcher(record)
     batcher.submit(row)
     assert tokens_of(run(batcher), 1) == continue_alone(model, row)
-    assert calls == [("trunk", 3), ("trunk", 3), ("trunk", 1), *[("model", 1)] * 3]
+    assert calls == [3, 3, 1, 1, 1, 1]
 
 
 class Unmergeable:

@@ -1,0 +1,442 @@
+"""The text engine with a scripted model: token i is always followed by token i + 1, so that a text can be written down."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from engines.errors import ContextLengthExceeded, EngineFailed, InvalidField, RequestError
+from engines.interface import EngineInfo, TextEngine
+from engines.scheduling.admission import KvCost
+from engines.text.engine import GgufTextEngine
+from engines.wire import (
+    Admitted,
+    ChatMessage,
+    ChatPrompt,
+    Event,
+    Failed,
+    Finished,
+    Sampling,
+    TextDelta,
+    TextPrompt,
+    TextRequest,
+    TokenPrompt,
+    Usage,
+)
+from tests.engines.text.helpers_rows import EOS, VOCABULARY, stock_model
+
+GREEDY = Sampling(temperature=0.0)
+
+
+class ScriptDetokenizer:
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, token: int) -> str:
+        return self._decoder.decode(self._pieces[token])
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class ScriptTokenizer:
+    """Token i is ``pieces[i]``; the one after the last is EOS. Text is encoded as so many zeros."""
+
+    def __init__(self, pieces: Sequence[str | bytes]) -> None:
+        self.pieces = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+        self.eos_ids = frozenset({len(pieces)})
+        self.vocab_size = len(pieces) + 1
+        self.encoded = list[tuple[str, bool | None, bool]]()
+        self.kept_spaces = list[bool]()
+
+    def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = False) -> list[int]:
+        self.encoded.append((text, add_bos, parse_special))
+        return [0] * len(text)
+
+    def detokenizer(self, *, keep_leading_space: bool = False) -> ScriptDetokenizer:
+        self.kept_spaces.append(keep_leading_space)
+        return ScriptDetokenizer(self.pieces)
+
+
+class ScriptModel:
+    """Follows every token with the next one. Keeps nothing in its cache."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self.broken = False
+
+    def __call__(self, tokens: mx.array, cache: Any) -> mx.array:
+        if self.broken:
+            raise RuntimeError("out of memory")
+        following = mx.minimum(tokens + 1, self.vocabulary - 1)
+        return (following[:, :, None] == mx.arange(self.vocabulary)).astype(mx.float32) * 50
+
+    def make_cache(self) -> list[Any]:
+        return make_prompt_cache(stock_model("llama"))[:1]
+
+
+def script_engine(
+    pieces: Sequence[str | bytes],
+    *,
+    context: int = 1000,
+    width: int = 4,
+    grant: int | None = None,
+    tokenizer: ScriptTokenizer | None = None,
+) -> GgufTextEngine:
+    tokenizer = tokenizer or ScriptTokenizer(pieces)
+    return GgufTextEngine(
+        ScriptModel(tokenizer.vocab_size),
+        tokenizer,
+        lambda prompt: ("".join(m.content or "" for m in prompt.messages), prompt.template == "with bos"),
+        EngineInfo(kv_bytes_per_token=1, context=context, width=width, kernels="portable", device="cpu"),
+        KvCost(1),
+        grant,
+    )
+
+
+def ask(start: int = 0, **fields: Any) -> TextRequest:
+    return TextRequest(**{"prompt": TokenPrompt(tokens=(start,)), "sampling": GREEDY} | fields)
+
+
+def submit(engine: GgufTextEngine, request_id: int, request: TextRequest) -> None:
+    engine.submit(request_id, engine.prepare(request))
+
+
+def run(engine: GgufTextEngine) -> list[Event]:
+    events: list[Event] = []
+    for _ in range(2000):
+        if not engine.busy:
+            return events
+        events += engine.step()
+    raise AssertionError("still busy")
+
+
+def text_of(events: Sequence[Event], request_id: int = 1) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta) and event.request_id == request_id)
+
+
+def answer(pieces: Sequence[str | bytes], **fields: Any) -> tuple[str, Finished]:
+    """Text and end of a request whose prompt is the first piece."""
+    engine = script_engine(["", *pieces])
+    submit(engine, 1, ask(**fields))
+    events = run(engine)
+    assert events[0] == Admitted(request_id=1, prompt_tokens=1)
+    last = events[-1]
+    assert isinstance(last, Finished)
+    assert all(isinstance(event, TextDelta) for event in events[1:-1])
+    return text_of(events), last
+
+
+def test_it_is_a_text_engine() -> None:
+    engine: TextEngine = script_engine(["a"])
+    assert engine.info.width == 4
+
+
+def test_the_end_of_sequence_ends_the_text_and_is_counted() -> None:
+    text, end = answer(["Hel", "lo"])
+    assert text == "Hello"
+    assert end == Finished(request_id=1, reason="stop", usage=Usage(prompt_tokens=1, completion_tokens=3))
+
+
+def test_max_tokens_ends_with_length() -> None:
+    text, end = answer(["a", "b", "c", "d"], max_tokens=2)
+    assert (text, end.reason, end.usage.completion_tokens) == ("ab", "length", 2)
+
+
+def test_without_max_tokens_the_answer_runs_to_the_end_of_the_context() -> None:
+    engine = script_engine(["x"] * 50, context=20)
+    submit(engine, 1, ask(prompt=TokenPrompt(tokens=(0, 0, 0))))
+    end = run(engine)[-1]
+    assert end == Finished(request_id=1, reason="length", usage=Usage(prompt_tokens=3, completion_tokens=17))
+
+
+def test_a_stop_string_over_tokens_never_leaks() -> None:
+    text, end = answer(["the br", "own", " fox", " jumps"], stop=("own fox",))
+    assert text == "the br"
+    assert (end.reason, end.stop_sequence, end.usage.completion_tokens) == ("stop", "own fox", 3)
+
+
+def test_what_was_held_back_for_a_stop_is_sent_at_the_end() -> None:
+    assert answer(["a", "EN"], stop=("END",))[0] == "aEN"
+    text, end = answer(["a", "EN", "x"], stop=("END",), max_tokens=2)
+    assert (text, end.reason) == ("aEN", "length")
+
+
+def test_a_stop_string_completed_by_the_last_token_is_a_stop() -> None:
+    text, end = answer(["a", "EN", "D", "x"], stop=("END",), max_tokens=3)
+    assert (text, end.reason, end.stop_sequence) == ("a", "stop", "END")
+
+
+def test_a_code_point_over_tokens_is_sent_whole() -> None:
+    emoji = "🙂".encode()
+    engine = script_engine(["", "a", emoji[:1], emoji[1:3], emoji[3:], "b"])
+    submit(engine, 1, ask())
+    deltas = [(e.text, e.tokens) for e in run(engine) if isinstance(e, TextDelta)]
+    assert deltas == [("a", (1,)), ("🙂", (2, 3, 4)), ("b", (5,))]
+
+
+def test_half_a_code_point_is_flushed_at_the_end() -> None:
+    text, _ = answer(["a", "🙂".encode()[:2]])
+    assert text == "a\ufffd"
+
+
+def test_a_stop_string_may_be_part_of_one_token() -> None:
+    text, end = answer(["one. two.", " three"], stop=(".",))
+    assert (text, end.stop_sequence) == ("one", ".")
+
+
+def test_rows_of_one_batch_keep_their_texts_apart() -> None:
+    engine = script_engine(list("abcdefghij"))
+    submit(engine, 1, ask(0, max_tokens=4))
+    submit(engine, 2, ask(4, stop=("h",)))
+    submit(engine, 3, ask(7))
+    events = run(engine)
+    assert [text_of(events, i) for i in (1, 2, 3)] == ["bcde", "fg", "ij"]
+    assert [e.request_id for e in events if isinstance(e, Admitted)] == [1, 2, 3]
+
+
+# --- prepare ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"prompt": TokenPrompt(tokens=())}, InvalidField, ["prompt"]),
+        ({"prompt": TextPrompt(text="")}, InvalidField, ["prompt"]),
+        ({"prompt": ChatPrompt(messages=())}, InvalidField, ["messages"]),
+        ({"prompt": TokenPrompt(tokens=(0, 4))}, InvalidField, ["4", "0 to 3"]),
+        ({"prompt": TokenPrompt(tokens=(-1,))}, InvalidField, ["-1"]),
+        ({"stop": ("a", "")}, InvalidField, ["stop"]),
+        ({"max_tokens": 0}, InvalidField, ["max_tokens", "0"]),
+        ({"prompt": TextPrompt(text="x" * 20)}, ContextLengthExceeded, ["20", "20"]),
+        ({"prompt": TextPrompt(text="x" * 31)}, ContextLengthExceeded, ["31", "20"]),
+        ({"prompt": TextPrompt(text="x" * 15), "max_tokens": 6}, ContextLengthExceeded, ["15", "6", "21", "20"]),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_any_work(
+    fields: dict[str, Any], kind: type[RequestError], words: list[str]
+) -> None:
+    engine = script_engine(["a", "b", "c"], context=20)
+    with pytest.raises(kind) as caught:
+        engine.prepare(ask(**fields))
+    assert all(word in caught.value.message for word in words)
+    assert not engine.busy
+
+
+def test_a_prompt_and_answer_that_fill_the_context_exactly_are_served() -> None:
+    engine = script_engine(["a"] * 40, context=20)
+    submit(engine, 1, ask(prompt=TextPrompt(text="x" * 15), max_tokens=5))
+    assert isinstance(run(engine)[-1], Finished)
+
+
+def test_special_tokens_are_parsed_in_templates_and_not_in_plain_text() -> None:
+    tokenizer = ScriptTokenizer(["a"])
+    engine = script_engine([], tokenizer=tokenizer)
+    message = ChatMessage(role="user", content="hi")
+    engine.prepare(ask(prompt=TextPrompt(text="hi")))
+    engine.prepare(ask(prompt=ChatPrompt(messages=(message,))))
+    engine.prepare(ask(prompt=ChatPrompt(messages=(message,), template="with bos")))
+    assert tokenizer.encoded == [("hi", None, False), ("hi", None, True), ("hi", False, True)]
+
+
+def test_a_space_that_begins_the_answer_is_kept_where_it_goes_on_with_the_prompt() -> None:
+    tokenizer = ScriptTokenizer(["a"])
+    engine = script_engine([], tokenizer=tokenizer)
+    message = ChatMessage(role="user", content="hi")
+    prompts = [
+        TextPrompt(text="hi"),
+        TokenPrompt(tokens=(0,)),
+        ChatPrompt(messages=(message,)),
+        ChatPrompt(messages=(message,), add_generation_prompt=False),
+    ]
+    for number, prompt in enumerate(prompts):
+        submit(engine, number, ask(prompt=prompt))
+    assert tokenizer.kept_spaces == [True, True, False, True]
+
+
+def test_a_seed_is_drawn_where_none_is_given() -> None:
+    engine = script_engine(["a"])
+    assert engine.prepare(ask()).sampling.seed != engine.prepare(ask()).sampling.seed
+    assert engine.prepare(ask(sampling=Sampling(seed=7))).sampling.seed == 7
+
+
+# --- cancel ---
+
+
+def test_a_running_request_is_cancelled_by_the_next_step_alone() -> None:
+    engine = script_engine(["x"] * 100)
+    submit(engine, 1, ask())
+    submit(engine, 2, ask())
+    events = list[Event]()
+    while not (text_of(events, 1) and text_of(events, 2)):
+        events += engine.step()
+    engine.cancel(1)
+    engine.cancel(1)
+    drawn = len(text_of(events, 1))
+    assert engine.step() == [
+        Finished(request_id=1, reason="cancelled", usage=Usage(prompt_tokens=1, completion_tokens=drawn))
+    ]
+    rest = run(engine)
+    assert {event.request_id for event in rest} == {2}
+    assert text_of(events + rest, 2) == "x" * 99
+
+
+def test_a_queued_request_is_cancelled_at_once_and_was_never_admitted() -> None:
+    engine = script_engine(["x"] * 100, width=1)
+    submit(engine, 1, ask())
+    submit(engine, 2, ask())
+    engine.step()
+    engine.cancel(2)
+    assert engine.step() == [Finished(request_id=2, reason="cancelled", usage=Usage(prompt_tokens=1))]
+
+
+def test_unknown_and_finished_requests_are_ignored() -> None:
+    engine = script_engine(["a", "b"])
+    submit(engine, 1, ask())
+    run(engine)
+    engine.cancel(1)
+    engine.cancel(99)
+    assert not engine.busy
+
+
+# --- failures ---
+
+
+class FaultyTokenizer(ScriptTokenizer):
+    """Its detokeniser breaks at token 3."""
+
+    def detokenizer(self, *, keep_leading_space: bool = False) -> ScriptDetokenizer:
+        return ScriptDetokenizer(self.pieces[:3])
+
+
+def test_a_row_that_cannot_be_decoded_fails_alone() -> None:
+    engine = script_engine([], tokenizer=FaultyTokenizer(list("abcdef")))
+    submit(engine, 1, ask(0))
+    submit(engine, 2, ask(0, max_tokens=2))
+    events = run(engine)
+    ends = {event.request_id: event for event in events if isinstance(event, Failed | Finished)}
+    failed = ends[1]
+    assert isinstance(failed, Failed)
+    assert "IndexError" in failed.error.message
+    assert failed.usage.completion_tokens == 3
+    assert isinstance(ends[2], Finished)
+    assert text_of(events, 1) == text_of(events, 2) == "bc"
+
+
+def test_a_broken_forward_pass_fails_every_request_and_then_the_engine() -> None:
+    tokenizer = ScriptTokenizer(["x"] * 50)
+    model = ScriptModel(tokenizer.vocab_size)
+    info = EngineInfo(kv_bytes_per_token=1, context=100, width=1, kernels="portable", device="cpu")
+    engine = GgufTextEngine(model, tokenizer, lambda prompt: ("", False), info, KvCost(1))
+    submit(engine, 1, ask())
+    submit(engine, 2, ask())
+    while not text_of(engine.step(), 1):
+        pass
+    model.broken = True
+    events = engine.step()
+    assert [(type(e), e.request_id) for e in events] == [(Failed, 1), (Failed, 2)]
+    assert all(isinstance(e, Failed) and e.error.code == "worker_died" for e in events)
+    assert "out of memory" in str(events[0])
+    assert engine.busy
+    with pytest.raises(EngineFailed):
+        engine.step()
+
+
+# --- memory ---
+
+
+def test_a_request_beyond_the_grant_fails_with_both_numbers() -> None:
+    engine = script_engine(["x"] * 600, grant=256)
+    submit(engine, 1, ask(max_tokens=300))
+    (failed,) = run(engine)
+    assert isinstance(failed, Failed)
+    assert failed.error.code == "context_length_exceeded"
+    assert "301" in failed.error.message
+    assert "256" in failed.error.message
+
+
+def test_a_larger_grant_lets_a_waiting_request_in() -> None:
+    engine = script_engine(["x"] * 200, grant=256)
+    submit(engine, 1, ask(max_tokens=100))
+    submit(engine, 2, ask(max_tokens=1))
+    events = list[Event]()
+    while not text_of(events, 1):
+        events += engine.step()
+    for _ in range(5):
+        events += engine.step()
+    assert not any(event.request_id == 2 for event in events)
+    engine.set_grant(512)
+    assert engine.step() == [Admitted(request_id=2, prompt_tokens=1)]
+
+
+def test_an_open_ended_answer_ends_with_length_where_the_grant_is_full() -> None:
+    engine = script_engine(["x"] * 900, grant=256)
+    submit(engine, 1, ask())
+    end = run(engine)[-1]
+    assert isinstance(end, Finished)
+    assert end.reason == "length"
+    assert 250 <= end.usage.completion_tokens <= 256
+
+
+def test_a_preempted_request_is_admitted_once_and_its_text_is_whole() -> None:
+    engine = script_engine(["x"] * 300)
+    submit(engine, 1, ask(0))
+    submit(engine, 2, ask(0))
+    events = list[Event]()
+    while not text_of(events, 2):
+        events += engine.step()
+    engine.set_grant(512)  # either fits alone; together they would need 2 x 512
+    events += run(engine)
+    assert len([event for event in events if isinstance(event, Admitted)]) == 2
+    assert text_of(events, 1) == text_of(events, 2) == "x" * 299
+    ends = [event for event in events if isinstance(event, Finished)]
+    assert [(end.request_id, end.usage) for end in ends] == [
+        (i, Usage(prompt_tokens=1, completion_tokens=300)) for i in (1, 2)
+    ]
+
+
+def real_engine() -> GgufTextEngine:
+    tokenizer = ScriptTokenizer(["x"] * (VOCABULARY - 1))
+    assert tokenizer.eos_ids == {EOS}
+    info = EngineInfo(kv_bytes_per_token=512, context=500, width=2, kernels="portable", device="cpu")
+    return GgufTextEngine(stock_model("llama"), tokenizer, lambda prompt: ("", False), info, KvCost(512))
+
+
+def test_kv_is_measured_while_rows_run_and_gone_after() -> None:
+    engine = real_engine()
+    assert engine.memory().kv == 0
+    submit(engine, 1, ask(max_tokens=4))
+    engine.step()
+    engine.step()
+    report = engine.memory()
+    assert (
+        report.kv == 256 * 512
+    )  # one step of the cache: 2 layers x 2 heads x 16 x (keys and values) x 4 bytes a token
+    assert report.peak >= report.kv
+    run(engine)
+    assert engine.memory().kv == 0
+    engine.shed(1)
+    assert engine.memory().mlx_cache == 0
+
+
+def test_close_cancels_what_runs_and_frees_its_caches() -> None:
+    engine = real_engine()
+    submit(engine, 1, ask(max_tokens=40))
+    submit(engine, 2, ask(max_tokens=40))
+    submit(engine, 3, ask(max_tokens=40))
+    for _ in range(6):
+        engine.step()
+    engine.close()
+    assert engine.memory().kv == 0
+    assert [(e.request_id, e.reason) for e in engine.step() if isinstance(e, Finished)] == [
+        (1, "cancelled"),
+        (2, "cancelled"),
+        (3, "cancelled"),
+    ]
+    assert not engine.busy
