@@ -1,0 +1,155 @@
+"""A worker process spoken to over its bare socket, without the gateway's code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from engines.wire import (
+    Event,
+    Events,
+    Failed,
+    Finished,
+    FrameDecoder,
+    LoadModel,
+    ModelSpec,
+    SimulateSpec,
+    TextPrompt,
+    TextRequest,
+    ToGateway,
+    ToWorker,
+    decode_to_gateway,
+    encode_frame,
+)
+
+BOUND_S = 30.0
+PROJECT = Path(__file__).parents[2]
+
+Message = TypeVar("Message")
+
+
+class RawWorker:
+    """``engine`` names a module whose ``build`` takes the simulated engine's place."""
+
+    def __init__(self, *arguments: str, engine: str = "engines.simulated") -> None:
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(BOUND_S)
+        code = f"from engines import device_thread, worker; device_thread.ENGINES['text', 'sim'] = {engine!r}; worker.main()"
+        own = ["--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *own, *arguments],
+            cwd=PROJECT,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        self._decoder = FrameDecoder()
+        self._unread: list[ToGateway] = []
+
+    def send(self, *messages: ToWorker) -> None:
+        for message in messages:
+            self.socket.sendall(encode_frame(message))
+
+    def messages(self) -> Iterator[ToGateway]:
+        """Until the worker closes its end."""
+        while True:
+            while self._unread:
+                yield self._unread.pop(0)
+            data = self.socket.recv(2**18)
+            if not data:
+                return
+            self._unread += [decode_to_gateway(body) for body in self._decoder.feed(data)]
+
+    def events(self) -> Iterator[Event]:
+        for message in self.messages():
+            if isinstance(message, Events):
+                yield from message.events
+
+    def answers(self, count: int = 1) -> list[Event]:
+        """The events up to and with the terminal ones of ``count`` requests."""
+        seen: list[Event] = []
+        for event in self.events():
+            seen.append(event)
+            count -= isinstance(event, Finished | Failed)
+            if count == 0:
+                return seen
+        raise AssertionError(f"the worker ended before its answers: {self.stderr()}")
+
+    def next(self, kind: type[Message]) -> Message:
+        """The next message of this kind; what comes before it is dropped."""
+        for message in self.messages():
+            if isinstance(message, kind):
+                return message
+        raise AssertionError(f"the worker ended before {kind.__name__}: {self.stderr()}")
+
+    def stderr(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def wait(self) -> int:
+        return self.process.wait(BOUND_S)
+
+
+@contextmanager
+def raw_worker(*arguments: str, engine: str = "engines.simulated") -> Iterator[RawWorker]:
+    """A worker that is gone when the block ends."""
+    worker = RawWorker(*arguments, engine=engine)
+    try:
+        yield worker
+    finally:
+        worker.process.kill()
+        worker.process.communicate()
+        worker.socket.close()
+
+
+def simulated_load(**simulate: float) -> LoadModel:
+    spec = SimulateSpec(**{"weights_bytes": 1000, **simulate})  # type: ignore[arg-type]
+    return LoadModel(spec=ModelSpec(id="sim", task="text", format="sim", paths=(), simulate=spec))
+
+
+def words(count: int, text: str = "hello") -> TextRequest:
+    return TextRequest(prompt=TextPrompt(text=text), max_tokens=count)
+
+
+class CpuIdle:
+    """Called again and again, true once the process has used no CPU time for a tenth of a second."""
+
+    def __init__(self, pid: int) -> None:
+        self._stat = Path("/proc") / str(pid) / "stat"
+        self._used = ""
+        self._since = 0.0
+
+    def __call__(self) -> bool:
+        used = " ".join(self._stat.read_text().rpartition(")")[2].split()[11:13])
+        if used != self._used:
+            self._used, self._since = used, time.monotonic()
+        return time.monotonic() - self._since > 0.1
+
+
+def lives(pid: int) -> bool:
+    """False for a zombie too: nobody may be there to reap an orphan."""
+    ps = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return ps.stdout.strip()[:1] not in ("", "Z", "X")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Looks again and again, for BOUND_S at most."""
+    deadline = time.monotonic() + BOUND_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and waits until the process has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T")

@@ -1,0 +1,198 @@
+"""The simulated engine, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engines.errors import CheckpointError, ContextLengthExceeded
+from engines.simulated import DEFAULT_MAX_TOKENS, UNLIMITED_CONTEXT, SimulatedEngine, build
+from engines.wire import (
+    Admitted,
+    ChatMessage,
+    ChatPrompt,
+    Event,
+    Finished,
+    LoadModel,
+    ModelSpec,
+    SimulateSpec,
+    TextDelta,
+    TextPrompt,
+    TextRequest,
+    TokenPrompt,
+    Usage,
+)
+from tests.engines.helpers_clock import FakeClock
+
+
+def engine(clock: FakeClock | None = None, context: int | None = None, width: int | None = None, **spec: Any) -> Any:
+    simulate = SimulateSpec(**{"weights_bytes": 1000, **spec})
+    return SimulatedEngine(simulate, context=context, width=width, clock=clock or FakeClock())
+
+
+def submit(model: Any, request_id: int, count: int | None = 3, text: str = "a b", stop: tuple[str, ...] = ()) -> None:
+    model.submit(request_id, model.prepare(TextRequest(prompt=TextPrompt(text=text), max_tokens=count, stop=stop)))
+
+
+def run(model: Any) -> list[Event]:
+    events: list[Event] = []
+    while model.busy:
+        events.extend(model.step())
+    return events
+
+
+def text(events: list[Event], request_id: int = 1) -> str:
+    return "".join(e.text for e in events if isinstance(e, TextDelta) and e.request_id == request_id)
+
+
+def last(events: list[Event], request_id: int = 1) -> Finished:
+    event = [event for event in events if event.request_id == request_id][-1]
+    assert isinstance(event, Finished)
+    return event
+
+
+def test_simulated_emits_words_one_a_token() -> None:
+    model = engine()
+    submit(model, 1)
+    events = run(model)
+    assert events == [
+        Admitted(request_id=1, prompt_tokens=2),
+        TextDelta(request_id=1, text="w0", tokens=(0,)),
+        TextDelta(request_id=1, text=" w1", tokens=(1,)),
+        TextDelta(request_id=1, text=" w2", tokens=(2,)),
+        Finished(request_id=1, reason="length", usage=Usage(prompt_tokens=2, completion_tokens=3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [
+        (ChatPrompt(messages=(ChatMessage(role="user", content="one two"), ChatMessage(role="user", content=None))), 2),
+        (TextPrompt(text=" a  b c "), 3),
+        (TokenPrompt(tokens=(5, 6)), 2),
+    ],
+)
+def test_simulated_counts_words_as_prompt_tokens(prompt: Any, tokens: int) -> None:
+    model = engine()
+    model.submit(1, model.prepare(TextRequest(prompt=prompt, max_tokens=1)))
+    assert last(run(model)).usage.prompt_tokens == tokens
+
+
+def test_simulated_times_follow_ttft_and_speed() -> None:
+    clock = FakeClock()
+    model = engine(clock, ttft_s=2.0, tokens_per_s=4.0)
+    submit(model, 1, 3)
+    arrivals = []
+    while model.busy:
+        now = clock.now()
+        arrivals += [now for event in model.step() if isinstance(event, TextDelta)]
+    assert arrivals == pytest.approx([2.0, 2.25, 2.5], abs=0.011)
+    assert max(clock.slept) <= 0.01  # a cancel never waits longer for the step to end
+
+
+def test_simulated_load_lasts_and_reports_progress() -> None:
+    clock = FakeClock()
+    fractions: list[float] = []
+    spec = ModelSpec(id="m", task="text", format="sim", paths=(), simulate=SimulateSpec(weights_bytes=7, load_s=3.0))
+    model = build(LoadModel(spec=spec), fractions.append, clock)
+    assert clock.now() == pytest.approx(3.0) and fractions[-1] == 1.0 and fractions == sorted(fractions)
+    assert model.info.context == UNLIMITED_CONTEXT and model.memory().static == 7
+
+
+def test_simulated_load_fails_after_its_time_with_the_given_message() -> None:
+    clock = FakeClock()
+    simulate = SimulateSpec(weights_bytes=1, load_s=1.0, fail_load="no such luck")
+    spec = ModelSpec(id="m", task="text", format="sim", paths=(), simulate=simulate)
+    with pytest.raises(CheckpointError, match="m: no such luck"):
+        build(LoadModel(spec=spec), lambda fraction: None, clock)
+    assert clock.now() == pytest.approx(1.0)
+
+
+def test_simulated_cancel_ends_running_and_queued_rows_in_the_next_step() -> None:
+    model = engine(width=1)
+    submit(model, 1, 100)
+    submit(model, 2, 100)
+    model.step()
+    model.cancel(1)
+    model.cancel(2)
+    model.cancel(99)
+    events = list(model.step())
+    assert [(e.request_id, e.reason) for e in events if isinstance(e, Finished)] == [(1, "cancelled"), (2, "cancelled")]
+    assert last(events, 1).usage.completion_tokens == 1 and not model.busy
+
+
+def test_simulated_width_bounds_the_rows() -> None:
+    model = engine(width=2)
+    for request_id in (1, 2, 3):
+        submit(model, request_id, 2)
+    first = model.step()
+    assert [e.request_id for e in first if isinstance(e, Admitted)] == [1, 2]
+    assert text(run(model), 3) == "w0 w1"
+
+
+def test_simulated_stop_over_several_words_leaks_nothing() -> None:
+    model = engine()
+    submit(model, 1, 100, stop=("w3 w4", "zebra"))
+    events = run(model)
+    assert text(events) == "w0 w1 w2 "
+    assert last(events).reason == "stop" and last(events).stop_sequence == "w3 w4"
+
+
+def test_simulated_text_held_for_a_stop_is_sent_at_the_end() -> None:
+    model = engine()
+    submit(model, 1, 2, stop=("w1 w2",))
+    events = run(model)
+    assert text(events) == "w0 w1" and last(events).reason == "length"
+    assert [t for e in events if isinstance(e, TextDelta) for t in e.tokens] == [0, 1]
+
+
+def test_simulated_answer_ends_with_the_context() -> None:
+    model = engine(context=5)
+    submit(model, 1, None, text="a b")
+    submit(model, 2, 100, text="a b")
+    events = run(model)
+    assert last(events, 1).usage.completion_tokens == last(events, 2).usage.completion_tokens == 3
+
+
+def test_simulated_prompt_that_fills_the_context_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ContextLengthExceeded, match=r"6 tokens.*holds 6"):
+        submit(engine(context=6), 1, 1, text="a b c d e f")
+
+
+def test_simulated_answer_without_any_bound_ends_at_the_default() -> None:
+    model = engine()
+    submit(model, 1, None)
+    assert last(run(model)).usage.completion_tokens == DEFAULT_MAX_TOKENS
+
+
+def test_simulated_memory_is_weights_and_kv_in_use() -> None:
+    model = engine(kv_bytes_per_token=10)
+    submit(model, 1, 5, text="a b c")
+    model.step()
+    report = model.memory()
+    assert (report.static, report.kv) == (1000, 40)  # three of the prompt, one emitted
+    run(model)
+    assert model.memory().kv == 0 and model.memory().peak >= 1040
+
+
+def test_simulated_faults_come_after_their_tokens() -> None:
+    calls: list[str] = []
+    aborting = SimulateSpec(weights_bytes=1, abort_after_tokens=3)
+    hanging = SimulateSpec(weights_bytes=1, hang_after_tokens=3)
+    for fault, simulate in (("abort", aborting), ("hang", hanging)):
+        model = SimulatedEngine(
+            simulate,
+            context=None,
+            width=None,
+            clock=FakeClock(),
+            abort=lambda: calls.append("abort"),
+            hang=lambda: calls.append("hang"),
+        )
+        submit(model, 1, 2)  # counted over requests
+        run(model)
+        submit(model, 2, 2)
+        model.step()
+        assert calls == []
+        model.step()
+        assert calls.pop() == fault

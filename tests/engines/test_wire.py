@@ -1,0 +1,165 @@
+"""Frames: round trips, cuts, limits."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.errors import ContextLengthExceeded, EngineError
+from engines.wire import (
+    MAX_FRAME_BYTES,
+    Cancel,
+    ChatMessage,
+    ChatPrompt,
+    Chunk,
+    Close,
+    Event,
+    Events,
+    Failed,
+    Finished,
+    FrameDecoder,
+    FrameError,
+    Hello,
+    LoadModel,
+    ModelSpec,
+    Sampling,
+    SetGrant,
+    SimulateSpec,
+    Submit,
+    TextDelta,
+    TextPrompt,
+    TextRequest,
+    ToWorker,
+    Usage,
+    WireError,
+    decode_request,
+    decode_to_gateway,
+    decode_to_worker,
+    encode_frame,
+    events_frames,
+    submit_frames,
+    to_wire,
+)
+
+REQUEST = TextRequest(
+    prompt=ChatPrompt(
+        messages=(ChatMessage(role="user", content="é 🙂", extra={"tool_calls": [{"id": "1"}]}),),
+        template_kwargs={"enable_thinking": False},
+    ),
+    sampling=Sampling(temperature=0.5, seed=7),
+    max_tokens=5,
+    stop=("END",),
+)
+
+MESSAGES: list[ToWorker] = [
+    LoadModel(
+        spec=ModelSpec(id="m", task="text", format="sim", paths=(), simulate=SimulateSpec(weights_bytes=2**40)),
+        grant_bytes=2**33,
+        cores=2,
+    ),
+    Submit(request_id=2**63, request=REQUEST),
+    Submit(request_id=1),
+    Cancel(request_id=1),
+    Chunk(request_id=1, blob=0, index=0, last=True, data=b"\x00\xff"),
+    SetGrant(grant_bytes=1),
+    Close(),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_wire_message_survives_the_socket(message: ToWorker) -> None:
+    (body,) = FrameDecoder().feed(encode_frame(message))
+    assert decode_to_worker(body) == message
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 40), max_size=40))
+def test_wire_frames_come_out_whole_however_the_stream_is_cut(cuts: list[int]) -> None:
+    data = b"".join(map(encode_frame, MESSAGES))
+    decoder, bodies, at = FrameDecoder(), [], 0
+    for cut in cuts:
+        bodies += decoder.feed(data[at : at + cut])
+        at += cut
+    bodies += decoder.feed(data[at:])
+    assert [decode_to_worker(body) for body in bodies] == MESSAGES
+
+
+def test_wire_frame_above_the_limit_is_refused_on_both_sides() -> None:
+    with pytest.raises(FrameError, match="at most 262144"):
+        encode_frame(Chunk(request_id=1, blob=0, index=0, last=True, data=bytes(MAX_FRAME_BYTES)))
+    with pytest.raises(FrameError, match="262145 bytes"):
+        FrameDecoder().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60))
+def test_wire_noise_is_a_frame_error_or_a_message(body: bytes) -> None:
+    for decode in (decode_to_worker, decode_to_gateway, decode_request):
+        with contextlib.suppress(FrameError):
+            decode(body)
+
+
+def test_wire_each_side_refuses_the_other_sides_messages() -> None:
+    (hello,) = FrameDecoder().feed(encode_frame(Hello(pid=1)))
+    with pytest.raises(FrameError):
+        decode_to_worker(hello)
+
+
+def test_wire_large_request_goes_as_chunks_and_comes_back() -> None:
+    request = TextRequest(prompt=TextPrompt(text="ü" * 500_000))
+    frames = submit_frames(9, request)
+    assert len(frames) > 3 and all(len(frame) <= MAX_FRAME_BYTES + 4 for frame in frames)
+    *chunks, submit = [decode_to_worker(body) for body in FrameDecoder().feed(b"".join(frames))]
+    assert submit == Submit(request_id=9)
+    parts = [chunk for chunk in chunks if isinstance(chunk, Chunk)]
+    assert [part.index for part in parts] == list(range(len(chunks))) and [p.last for p in parts].count(True) == 1
+    assert decode_request(b"".join(part.data for part in parts)) == request
+
+
+def test_wire_small_request_is_one_frame() -> None:
+    assert len(submit_frames(1, REQUEST)) == 1
+
+
+def test_wire_events_above_the_limit_are_split_in_order() -> None:
+    events: list[Event] = [
+        TextDelta(request_id=1, text="a" * 200_000, tokens=(1, 2)),
+        TextDelta(request_id=2, text="é" * 300_000, tokens=(3, 4, 5)),
+        Finished(request_id=1, reason="stop", usage=Usage()),
+    ]
+    frames = events_frames(events)
+    back = [event for body in FrameDecoder().feed(b"".join(frames)) for event in _events(body)]
+    for request_id in (1, 2):
+        deltas = [event for event in back if isinstance(event, TextDelta) and event.request_id == request_id]
+        (sent,) = [event for event in events if isinstance(event, TextDelta) and event.request_id == request_id]
+        assert "".join(delta.text for delta in deltas) == sent.text
+        assert tuple(token for delta in deltas for token in delta.tokens) == sent.tokens
+    assert back[-1] == events[-1]
+
+
+def test_wire_failure_with_an_endless_message_is_shortened() -> None:
+    event = Failed(request_id=1, error=WireError(code="internal_error", message="x" * 2**20))
+    (frame,) = events_frames([event])
+    (back,) = _events(FrameDecoder().feed(frame)[0])
+    assert isinstance(back, Failed) and back.error.code == "internal_error" and set(back.error.message) == {"x"}
+
+
+def test_wire_error_keeps_code_sentence_and_field() -> None:
+    error: EngineError = ContextLengthExceeded("too long", param="messages")
+    assert to_wire(error) == WireError(code="context_length_exceeded", message="too long", param="messages")
+
+
+def test_wire_structs_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Cancel(request_id=1).request_id = 2  # type: ignore[misc]
+    assert all(struct.__struct_config__.frozen for struct in (Submit, Events, TextRequest, ModelSpec))
+    assert issubclass(Submit, msgspec.Struct)
+
+
+def _events(body: bytes) -> tuple[Event, ...]:
+    message = decode_to_gateway(body)
+    assert isinstance(message, Events)
+    return message.events
