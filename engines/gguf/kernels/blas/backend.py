@@ -49,7 +49,7 @@ class BlasBackend:
         if not self._limited:
             use_one_thread()
             self._limited = True
-        wide = mx.contiguous(x.astype(mx.float32))
+        wide = x.astype(mx.float32)
         mx.eval(wide, blocks)
         return mx.array((self._by_columns if transpose else self._by_rows)(wide, blocks, quant)).astype(x.dtype)
 

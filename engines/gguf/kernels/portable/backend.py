@@ -8,8 +8,9 @@ from engines.gguf.quants import QuantType
 
 __all__ = ["PortableBackend"]
 
-# Weights dequantised at a time: 16 MiB in float32. An output head of 262144 x 640 would take 640 MiB at once.
-TILE_WEIGHTS = 1 << 22
+# Weights dequantised at a time: 8 MiB in float32, of which MLX keeps several in flight. An output head of 262144 x 640
+# would take 640 MiB at once.
+TILE_WEIGHTS = 1 << 21
 
 
 class PortableBackend:
