@@ -168,7 +168,7 @@ def _resolve(entry: ModelEntry, registry: Registry) -> ResolvedModel:
         resident_key=_resident_key(key, spec, entry),
         footprint=footprint,
         policy=policy,
-        kv_grant_bytes=entry.kv_grant,
+        kv_grant_bytes=_plain(entry.kv_grant),
         request=RequestSettings(),
         created=int(max(Path(part).stat().st_mtime for part in spec.paths)),
         checkpoint=checkpoint,
@@ -184,8 +184,8 @@ def _resolve_simulated(entry: ModelEntry, simulate: SimulateSection, policy: Pol
         context=entry.context,
         concurrency=entry.concurrency,
         simulate=SimulateSpec(
-            weights_bytes=simulate.weights,
-            kv_bytes_per_token=simulate.kv_per_token or 0,
+            weights_bytes=int(simulate.weights),
+            kv_bytes_per_token=int(simulate.kv_per_token or 0),
             load_s=simulate.load_s,
             ttft_s=simulate.ttft_s,
             tokens_per_s=simulate.tokens_per_s,
@@ -206,13 +206,13 @@ def _resolve_simulated(entry: ModelEntry, simulate: SimulateSection, policy: Pol
         content_key=key,
         resident_key=_resident_key(key, spec, entry),
         footprint=Footprint(
-            static_bytes=simulate.weights,
-            kv_bytes_per_token=simulate.kv_per_token or 0,
+            static_bytes=int(simulate.weights),
+            kv_bytes_per_token=int(simulate.kv_per_token or 0),
             transient_bytes=0,
             context=entry.context or _UNLIMITED_CONTEXT,
         ),
         policy=policy,
-        kv_grant_bytes=entry.kv_grant,
+        kv_grant_bytes=_plain(entry.kv_grant),
         request=RequestSettings(),
         created=0,
     )
@@ -236,7 +236,7 @@ def _unusable(entry: ModelEntry, path: Path | None, policy: Policy, problem: Exc
         resident_key=f"unusable:{entry.id}",
         footprint=Footprint(static_bytes=0, kv_bytes_per_token=0, transient_bytes=0, context=0),
         policy=policy,
-        kv_grant_bytes=entry.kv_grant,
+        kv_grant_bytes=_plain(entry.kv_grant),
         request=RequestSettings(),
         created=0,
         error=error,
@@ -246,5 +246,10 @@ def _unusable(entry: ModelEntry, path: Path | None, policy: Policy, problem: Exc
 def _resident_key(content: str, spec: ModelSpec, entry: ModelEntry) -> str:
     """Content and load parameters; not the id, so that ids which differ only in request settings share a resident."""
     parameters = msgspec.structs.replace(spec, id="", paths=())
-    body = msgspec.json.encode([content, parameters, entry.kv_grant])
+    body = msgspec.json.encode([content, parameters, _plain(entry.kv_grant)])
     return hashlib.sha256(body).hexdigest()
+
+
+def _plain(size: int | None) -> int | None:
+    """The registry's ByteSize as the int that msgspec can encode."""
+    return None if size is None else int(size)
