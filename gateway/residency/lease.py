@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from enum import Enum
 from typing import Protocol
 
@@ -11,9 +11,14 @@ from engines.wire import Event, TextRequest
 from gateway.errors import GatewayError, WorkerDied
 from gateway.residency.effects import GrantLease
 from gateway.residency.request_stream import RequestLost, RequestStream
-from gateway.residency.worker_host import WorkerHost
 
-__all__ = ["Lease", "LeaseHolder"]
+__all__ = ["Lease", "LeaseHolder", "Server"]
+
+
+class Server(Protocol):
+    """What serves a lease's requests (a :class:`~gateway.residency.worker_host.WorkerHost`)."""
+
+    def submit(self, request: TextRequest) -> RequestStream: ...
 
 
 class LeaseHolder(Protocol):
@@ -56,7 +61,7 @@ class Lease:
         self.grant: GrantLease | None = None  # None while waiting
         self._holder = holder
         self._state = _State.WAITING
-        self._host: WorkerHost | None = None  # of the grant
+        self._host: Server | None = None  # of the grant
         self._error: GatewayError | None = None  # what its streams end with from now on
         self._admitted = False
         self._settled = asyncio.Event()  # not waiting
@@ -79,7 +84,7 @@ class Lease:
         if self._error is not None:
             raise self._error
 
-    async def stream(self, request: TextRequest) -> AsyncIterator[Event]:
+    async def stream(self, request: TextRequest) -> AsyncGenerator[Event, None]:
         """The events of one request, ending with its terminal one.
 
         A request whose worker died before it was admitted waits for the next worker, once more from the start; one that had
@@ -122,7 +127,7 @@ class Lease:
 
     # --- the shell ---
 
-    def hold(self, grant: GrantLease, host: WorkerHost) -> None:
+    def hold(self, grant: GrantLease, host: Server) -> None:
         """The core granted it."""
         self.grant, self._host = grant, host
         self._state = _State.HELD
@@ -158,12 +163,12 @@ class Lease:
 
     # --- inside ---
 
-    def _live_host(self) -> WorkerHost:
+    def _live_host(self) -> Server:
         if self._state is not _State.HELD or self._host is None:
             raise WorkerDied("The lease has been released.", retry=False)
         return self._host
 
-    def _open(self, host: WorkerHost, request: TextRequest) -> RequestStream:
+    def _open(self, host: Server, request: TextRequest) -> RequestStream:
         stream = host.submit(request)
         self._streams.add(stream)
         stream.when_admitted(self._report_admitted)

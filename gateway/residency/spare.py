@@ -65,15 +65,19 @@ class SparePool:
         self._paused = False
         self._start_next()
 
-    async def close(self) -> None:
-        """Kills the spares and returns when their processes are gone."""
+    def kill_all(self) -> None:
+        """No spare from now on; those there are are killed."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
         self._leaving.update(self._spares)
         self._spares.clear()
         for host in self._leaving:
-            host.kill("was a spare")
+            host.kill()
+
+    async def close(self) -> None:
+        """Kills them and returns when their processes are gone."""
+        self.kill_all()
         while self._leaving:
             self._empty.clear()
             await self._empty.wait()

@@ -113,13 +113,18 @@ class WorkerFleet:
 
     async def close(self) -> None:
         """Kills every worker and spare that is left, and returns when their process groups are gone."""
-        self._closed = True
-        for member in self._members.values():
-            member.host.kill("was killed, since the gateway is shutting down")
+        self.kill_all()
         await self.spares.close()
         while self._members:
             self._all_gone.clear()
             await self._all_gone.wait()
+
+    def kill_all(self) -> None:
+        """Kills them without waiting."""
+        self._closed = True
+        for member in self._members.values():
+            member.host.kill("was killed: the gateway is shutting down")
+        self.spares.kill_all()
 
     # --- start ---
 
