@@ -32,12 +32,12 @@ from gateway.logs import note
 from gateway.outbox import Outbox
 from gateway.protocols.completion import BodyFormat, Completion, StreamFormat
 from gateway.registry.catalog import ResolvedModel
-from gateway.services import Services
+from gateway.services import Lease, Services
 
 __all__ = ["MAX_CHOICES_AT_ONCE", "MAX_WAITING_BYTES", "LeasedResponse"]
 
 MAX_WAITING_BYTES = 4 * 1024**2
-MAX_CHOICES_AT_ONCE = 8  # of one request: a long list of prompts must not fill the queue of its model
+MAX_CHOICES_AT_ONCE = 8  # of one request: a long list of prompts must not take the model from everybody else
 
 Outcome = Literal["ok", "error", "cancelled"]
 
@@ -47,8 +47,8 @@ logger = logging.getLogger(__name__)
 class LeasedResponse:
     """An ASGI app that answers one request.
 
-    ``requests`` has one request a choice, each served under a lease of its own. ``stream`` None asks for an unstreamed
-    answer, which ``body`` renders. An error that has to become a status is raised from the call.
+    ``requests`` has one request a choice, all served under one lease. ``stream`` None asks for an unstreamed answer, which
+    ``body`` renders. An error that has to become a status is raised from the call.
     """
 
     def __init__(
@@ -111,7 +111,8 @@ class LeasedResponse:
 
     async def _produce(self, client: str, route: str) -> None:
         try:
-            await self._serve(client, route)
+            async with self._services.residency.acquire(self._model, client=client, route=route) as lease:
+                await self._serve(lease)
             self._outbox.close()
         except GatewayError as error:
             self._outbox.fail(error)
@@ -119,16 +120,16 @@ class LeasedResponse:
             logger.exception("an answer of model %s broke", self._model.id)
             self._outbox.fail(InternalError("the gateway failed to serve this request; its log says why"))
 
-    async def _serve(self, client: str, route: str) -> None:
-        """Each choice under a lease of its own, several at a time; the first error ends all."""
+    async def _serve(self, lease: Lease) -> None:
+        """Every choice, several at a time; the first error ends all."""
         if len(self._requests) == 1:
-            await self._serve_choice(0, self._requests[0], client, route)
+            await self._serve_choice(lease, 0, self._requests[0])
             return
         places = asyncio.Semaphore(MAX_CHOICES_AT_ONCE)
 
         async def serve_in_turn(index: int, request: TextRequest) -> None:
             async with places:
-                await self._serve_choice(index, request, client, route)
+                await self._serve_choice(lease, index, request)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -137,9 +138,8 @@ class LeasedResponse:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
 
-    async def _serve_choice(self, index: int, request: TextRequest, client: str, route: str) -> None:
-        lending = self._services.residency.acquire(self._model, client=client, route=route)
-        async with lending as lease, _closing(lease.stream(request)) as events:
+    async def _serve_choice(self, lease: Lease, index: int, request: TextRequest) -> None:
+        async with _closing(lease.stream(request)) as events:
             self._finishes[index] = await self._read(index, events)
         self._outbox.finish(index, self._finishes[index])
 

@@ -34,7 +34,7 @@ def failed(code: str, message: str = "it broke") -> Failed:
 
 @dataclass
 class FakeLease:
-    """One lease. ``cancelled`` is set when the stream was closed before its end."""
+    """One lease. ``cancelled`` is set when one of its streams was left before its end, ``ended`` when one came to it."""
 
     model: str
     client: str
@@ -47,12 +47,14 @@ class FakeLease:
 
     async def stream(self, request: TextRequest) -> AsyncIterator[Event]:
         self.requests.append(request)
+        over = False
         try:
             async for event in self.script(request):
-                self.ended = isinstance(event, Finished | Failed)
+                over = isinstance(event, Finished | Failed)
+                self.ended = self.ended or over
                 yield event
         finally:
-            if not self.ended:
+            if not over:
                 self.cancelled.set()
 
 

@@ -1,0 +1,71 @@
+"""Bodies that are not one clear JSON object are 400s, quickly."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.protocols.json_body import MAX_DEPTH, decode_object
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b'{"a": 1} x', "not valid JSON"),
+        (b"[]", "not an array"),
+        (b'"x"', "not a string"),
+        (b"null", "not null"),
+        (b'{"a": NaN}', "NaN"),
+        (b'{"a": -Infinity}', "-Infinity"),
+        (b'{"a": 1e999}', "out of range"),
+        (b'{"a": 123456789012345678901234567890}', "64 bits"),
+        (b'{"a": 1, "a": 2}', "twice"),
+        (b'{"b": {"a": 1, "a": 1}}', "twice"),
+        (b'{"a": "\xff"}', "UTF-8 at byte 7"),
+        (b'{"a": "\\ud800"}', "surrogate"),
+        (b'{"\\udc00": 1}', "surrogate"),
+        (b'{"a": ["x", {"b": "\\ud83d"}]}', "surrogate"),
+        (b'\xef\xbb\xbf{"a": 1}', "not valid JSON"),
+        (b'{"a": ' + b"[" * 101 + b"]" * 101 + b"}", "deeper than 100"),
+        (b'{"a": ' + b"[" * 100_000 + b"}", "deeper than 100"),
+        (b'{"a":' * 2000 + b"1" + b"}" * 2000, "deeper than 100"),
+    ],
+)
+def test_decode_refuses(body: bytes, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        decode_object(body)
+
+
+def test_decode_long_digits_take_no_time() -> None:
+    began = time.perf_counter()
+    with pytest.raises(InvalidRequest):
+        decode_object(b'{"a": ' + b"9" * 4_000_000 + b"}")
+    assert time.perf_counter() - began < 1
+
+
+def test_decode_takes_depth_up_to_the_limit_and_pairs_of_surrogates() -> None:
+    inner = b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1)
+    assert decode_object(b'{"a": ' + inner + b', "b": [[],[],{}]}')["b"] == [[], [], {}]
+    assert decode_object(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}
+
+
+@given(
+    st.dictionaries(st.text(), st.recursive(st.integers(-(2**63), 2**63) | st.text() | st.floats(-1e9, 1e9), st.lists))
+)
+def test_decode_agrees_with_json(value: dict[str, object]) -> None:
+    body = json.dumps(value).encode()
+    try:
+        decoded = decode_object(body)
+    except InvalidRequest as error:
+        assert "deeper" in error.message
+    else:
+        assert decoded == json.loads(body)
+        msgspec.msgpack.encode(decoded)  # what crosses to the worker can be encoded

@@ -1,0 +1,329 @@
+"""OpenAI chat: what is read, what is refused and how, and the bytes of answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.wire import ChatMessage, ChatPrompt, Finished, Sampling, Usage
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UnsupportedModality, UnsupportedParameter
+from gateway.protocols import openai_chat
+from gateway.protocols.completion import Completion, Piece
+from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.options import Limits
+from gateway.registry.catalog import RequestSettings
+
+HELLO = [{"role": "user", "content": "hello"}]
+HEAD = AnswerHead(id="chatcmpl-1", created=1700000000, model="a")
+USAGE = Usage(prompt_tokens=3, completion_tokens=2)
+
+
+def parse(**options: Any) -> openai_chat.ChatRequest:
+    body: dict[str, Any] = {"model": "a", "messages": HELLO, **options}
+    return openai_chat.parse(json.dumps(body).encode())
+
+
+def stop(reason: Any = "stop") -> Finished:
+    return Finished(request_id=1, reason=reason, usage=USAGE)
+
+
+def test_parse_minimal_leaves_all_else_open() -> None:
+    (request,) = parse().text_requests(RequestSettings())
+    assert request.sampling == Sampling()
+    assert request.max_tokens is None
+    assert request.stop == ()
+    assert request.prompt == ChatPrompt(messages=(ChatMessage(role="user", content="hello"),))
+
+
+def test_parse_every_honoured_option() -> None:
+    chat = parse(
+        temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, max_completion_tokens=5, stop="END",
+        stream=True, stream_options={"include_usage": True}, n=1, chat_template_kwargs={"enable_thinking": False},
+    )  # fmt: skip
+    (request,) = chat.text_requests(RequestSettings())
+    assert request.sampling == Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7)
+    assert (request.max_tokens, request.stop) == (5, ("END",))
+    assert (chat.stream, chat.include_usage) == (True, True)
+    assert isinstance(request.prompt, ChatPrompt)
+    assert request.prompt.template_kwargs == {"enable_thinking": False}
+
+
+def test_parse_null_counts_as_absent() -> None:
+    names = openai_chat.OPTIONS.honoured | openai_chat.OPTIONS.hints | set(openai_chat.OPTIONS.refused)
+    chat = parse(**dict.fromkeys(names - {"model", "messages"}))
+    assert chat == parse()
+
+
+def test_tables_do_not_overlap() -> None:
+    tables = openai_chat.OPTIONS
+    assert not tables.honoured & tables.hints
+    assert not (tables.honoured | tables.hints) & set(tables.refused)
+
+
+def test_parse_hints_are_named() -> None:
+    assert set(parse(user="u", metadata={"a": "b"}, store=True).ignored) == {"user", "metadata", "store"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("temperature", 2.1, "0 to 2"),
+        ("temperature", -0.1, "0 to 2"),
+        ("temperature", True, "true"),
+        ("temperature", "1", "'1'"),
+        ("top_p", 1.01, "0 to 1"),
+        ("top_k", -1, "0 to"),
+        ("top_k", 1.5, "an integer"),
+        ("min_p", 2, "0 to 1"),
+        ("max_tokens", 0, "1 to"),
+        ("max_completion_tokens", 2**40, str(2**40)),
+        ("seed", "x", "an integer"),
+        ("seed", 2**63, "an integer"),
+        ("stop", [""], "1 to 1024"),
+        ("stop", ["x"] * 17, "16"),
+        ("stop", [1], "string"),
+        ("stop", {}, "string"),
+        ("stream", "yes", "true or false"),
+        ("stream_options", {"include_usage": True}, "stream is true"),
+        ("messages", [], "at least one"),
+        ("messages", "hi", "array"),
+        ("model", "", "at least one character"),
+        ("model", 5, "string"),
+        ("chat_template_kwargs", [], "an object"),
+    ],
+)
+def test_parse_out_of_range_names_field_value_and_range(field: str, value: Any, says: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(**{field: value})
+    assert caught.value.status == 400
+    assert (caught.value.param or "").startswith(field)
+    assert field in caught.value.message
+    assert says in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("n", True),
+        ("frequency_penalty", 0.5),
+        ("logprobs", True),
+        ("logit_bias", {"5": 1}),
+        ("tools", [{"type": "function"}]),
+        ("response_format", {"type": "json_object"}),
+        ("reasoning_effort", "low"),
+        ("audio", {}),
+        ("tempurature", 1),
+    ],
+)
+def test_parse_unsupported_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        parse(**{field: value})
+    assert caught.value.code == "unsupported_parameter"
+    assert caught.value.param == field
+
+
+def test_parse_unknown_name_suggests_nearest() -> None:
+    with pytest.raises(UnsupportedParameter, match="did you mean 'temperature'"):
+        parse(tempurature=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logprobs": False, "top_logprobs": 0},
+        {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logit_bias": {}},
+    ],
+)
+def test_parse_neutral_values_ask_for_nothing(options: dict[str, Any]) -> None:
+    assert parse(**options) == parse()
+
+
+def test_parse_two_token_limits_must_agree() -> None:
+    assert parse(max_tokens=5, max_completion_tokens=5).options.max_tokens == 5
+    with pytest.raises(InvalidRequest, match="give one"):
+        parse(max_tokens=5, max_completion_tokens=6)
+
+
+def test_parse_missing_model_or_messages() -> None:
+    for body, field in ((b'{"messages": []}', "model"), (b'{"model": "a"}', "messages")):
+        with pytest.raises(InvalidRequest) as caught:
+            openai_chat.parse(body)
+        assert caught.value.param == field
+
+
+def test_messages_parts_join_and_roles_map() -> None:
+    chat = parse(
+        messages=[
+            {"role": "developer", "content": "be brief"},
+            {
+                "role": "user",
+                "name": "eve",
+                "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+            },
+            {
+                "role": "assistant",
+                "content": None,
+                "refusal": None,
+                "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "42"},
+        ]
+    )
+    assert [message.role for message in chat.messages] == ["system", "user", "assistant", "tool"]
+    assert chat.messages[1].content == "one\ntwo"
+    assert chat.messages[1].extra == {"name": "eve"}
+    assert chat.messages[2].content is None
+    assert chat.messages[3].extra == {"tool_call_id": "1"}
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "god", "content": "x"}, "messages[0].role"),
+        ({"content": "x"}, "messages[0].role"),
+        ({"role": "user"}, "messages[0].content"),
+        ({"role": "user", "content": None}, "messages[0].content"),
+        ({"role": "user", "content": 5}, "messages[0].content"),
+        ({"role": "user", "content": []}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
+        ({"role": "user", "content": [{"type": ["text"]}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": ["x"]}, "messages[0].content[0]"),
+        ({"role": "user", "content": "x", "name": 5}, "messages[0].name"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
+        ({"role": "user", "content": "x", "colour": 1}, "messages[0].colour"),
+        ("x", "messages[0]"),
+        (None, "messages[0]"),
+    ],
+)
+def test_messages_wrong_shape_names_place(message: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(messages=[message])
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file"])
+def test_messages_other_modalities_are_refused(kind: str) -> None:
+    with pytest.raises(UnsupportedModality) as caught:
+        parse(messages=[{"role": "user", "content": [{"type": kind}]}])
+    assert caught.value.code == "unsupported_modality"
+
+
+def test_parse_too_many_characters_is_413() -> None:
+    body = json.dumps({"model": "a", "messages": HELLO}).encode()
+    with pytest.raises(RequestTooLarge, match=r"server\.max_chars allows 4"):
+        openai_chat.parse(body, Limits(max_chars=4))
+
+
+def test_settings_yield_to_request_fields() -> None:
+    settings = RequestSettings(
+        sampling={"temperature": 0.2, "top_k": 20},
+        system="be kind",
+        chat_template="TEMPLATE",
+        chat_template_kwargs={"a": 1, "b": 1},
+    )
+    (request,) = parse(temperature=0.7, chat_template_kwargs={"b": 2}).text_requests(settings)
+    assert request.sampling == Sampling(temperature=0.7, top_k=20)
+    assert isinstance(request.prompt, ChatPrompt)
+    assert request.prompt.template == "TEMPLATE"
+    assert request.prompt.template_kwargs == {"a": 1, "b": 2}
+    assert [message.role for message in request.prompt.messages] == ["system", "user"]
+    (request,) = parse(messages=[{"role": "developer", "content": "own"}, *HELLO]).text_requests(settings)
+    assert isinstance(request.prompt, ChatPrompt)
+    assert [message.content for message in request.prompt.messages] == ["own", "hello"]
+
+
+def test_stream_golden() -> None:
+    stream = openai_chat.ChatStream(HEAD, include_usage=True)
+    sent = stream.render([Piece(0, "Hé")]) + stream.render([Piece(0, "llo", stop())]) + stream.end()
+    head = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a"'
+
+    def chunk(delta: str, reason: str) -> str:
+        choice = f'{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{reason}}}'
+        return f'data: {{{head},"choices":[{choice}],"usage":null}}\n\n'
+
+    assert sent.decode() == (
+        chunk('{"role":"assistant","content":""}', "null")
+        + chunk('{"content":"Hé"}', "null")
+        + chunk('{"content":"llo"}', "null")
+        + chunk("{}", '"stop"')
+        + f'data: {{{head},"choices":[],"usage":{{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,'
+        + '"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
+        + "data: [DONE]\n\n"
+    )
+
+
+def test_stream_without_usage_says_nothing_of_it() -> None:
+    stream = openai_chat.ChatStream(HEAD)
+    sent = stream.render([Piece(0, "x", stop())]) + stream.end()
+    assert b"usage" not in sent
+    assert sent.endswith(b"data: [DONE]\n\n")
+
+
+def test_stream_failure_is_event_then_end_marker() -> None:
+    error = InvalidRequest("no", param="stop")
+    assert openai_chat.ChatStream(HEAD).failure(error) == (
+        b'data: {"error":{"message":"no","type":"invalid_request_error","param":"stop","code":"invalid_request_error"}}\n\n'
+        b"data: [DONE]\n\n"
+    )
+
+
+def test_body_golden() -> None:
+    assert json.loads(openai_chat.render_body(HEAD, [Completion(0, "hi", stop("length"))])) == {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": "a",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "hi", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "length",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 3,
+            "completion_tokens": 2,
+            "total_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = sorted(openai_chat.OPTIONS.honoured | openai_chat.OPTIONS.hints | set(openai_chat.OPTIONS.refused))
+PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url", "refusal"])}, optional={"text": ANY_JSON})
+MESSAGE = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "assistant", "tool"]) | ANY_JSON,
+        "content": ANY_JSON | st.lists(PART, max_size=2),
+    },
+    optional={"tool_calls": ANY_JSON, "name": ANY_JSON},
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), ANY_JSON | st.lists(MESSAGE, max_size=2), max_size=6))
+def test_parse_any_json_is_request_or_400(options: dict[str, Any]) -> None:
+    body = json.dumps({"model": "a", "messages": HELLO, **options}).encode()
+    try:
+        chat = openai_chat.parse(body)
+    except GatewayError as error:
+        assert error.status == 400
+        assert "\n" not in error.message
+    else:
+        chat.text_requests(RequestSettings())
+
+
+@given(st.binary(max_size=64))
+def test_parse_any_bytes_is_400(body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        openai_chat.parse(body)
