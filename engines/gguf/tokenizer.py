@@ -119,7 +119,7 @@ class GgufTokenizer:
         """``text`` with ``guard`` put into each control token spelled out in it, after its first character."""
         pieces: list[str] = []
         start = 0
-        for first, _ in self._control.occurrences(text):
+        for first in self._control.starts(text):
             pieces += (text[start : first + 1], guard)
             start = first + 1
         return "".join((*pieces, text[start:]))

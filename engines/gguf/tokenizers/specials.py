@@ -51,14 +51,13 @@ class SpecialSplitter:
         if start < len(text):
             yield text[start:]
 
-    def occurrences(self, text: str) -> Iterator[tuple[int, int]]:
-        """Start and end of each token in ``text``."""
+    def starts(self, text: str) -> Iterator[int]:
+        """Every place in ``text`` where a token begins, also inside of another."""
         position = 0
         while self._candidate is not None and (candidate := self._candidate.search(text, position)):
-            token = self._longest(text, candidate.start(), candidate.group())
-            position = candidate.start() + len(token or " ")
-            if token is not None:
-                yield candidate.start(), position
+            if self._longest(text, candidate.start(), candidate.group()) is not None:
+                yield candidate.start()
+            position = candidate.start() + 1
 
     def _longest(self, text: str, at: int, prefix: str) -> str | None:
         for length in self._lengths[prefix]:
