@@ -37,12 +37,17 @@ Message = TypeVar("Message")
 
 
 class RawWorker:
-    """``engine`` names a module whose ``build`` takes the simulated engine's place."""
+    """``engine`` names a module whose ``build`` takes the simulated engine's place, ``text_stack`` what is imported ahead."""
 
-    def __init__(self, *arguments: str, engine: str = "engines.simulated") -> None:
+    def __init__(
+        self, *arguments: str, engine: str = "engines.simulated", text_stack: str = "engines.text.loader"
+    ) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(BOUND_S)
-        code = f"from engines import device_thread, worker; device_thread.ENGINES['text', 'sim'] = {engine!r}; worker.main()"
+        code = (
+            "from engines import device_thread, worker; "
+            f"device_thread.ENGINES['text', 'sim'] = {engine!r}; worker.TEXT_STACK = {text_stack!r}; worker.main()"
+        )
         own = ["--fd", str(theirs.fileno()), "--parent", str(os.getpid())]
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *own, *arguments],
@@ -101,9 +106,9 @@ class RawWorker:
 
 
 @contextmanager
-def raw_worker(*arguments: str, engine: str = "engines.simulated") -> Iterator[RawWorker]:
+def raw_worker(*arguments: str, **modules: str) -> Iterator[RawWorker]:
     """A worker that is gone when the block ends."""
-    worker = RawWorker(*arguments, engine=engine)
+    worker = RawWorker(*arguments, **modules)
     try:
         yield worker
     finally:

@@ -241,3 +241,12 @@ def test_worker_does_not_outlive_a_killed_gateway(stopped: bool) -> None:
     gateway.kill()
     gateway.communicate()
     until(lambda: not lives(pid))
+
+
+@linux_only
+def test_worker_spare_imports_at_low_priority_and_works_at_its_own() -> None:
+    with raw_worker("--spare", text_stack="tests.engines.helpers_niceness") as worker:
+        worker.next(Hello)
+        worker.send(Close())
+        assert worker.wait() == 0
+        assert "niceness of the importing thread 10, of the main thread 0" in worker.stderr()
