@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -76,65 +76,98 @@ def test_rows_longer_than_a_cache_step_equal_the_rows_alone() -> None:
         assert tokens_of(events, row.id) == continue_alone(model, row)
 
 
-OPERATIONS = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("submit"),
-            st.integers(1, 20),  # prompt length
-            st.integers(1, 14),  # max_tokens
-            st.integers(0, 2**64 - 1),  # seed
-            st.booleans(),  # greedy
-        ),
-        st.tuples(st.just("cancel"), st.integers(0, 9)),
-        st.tuples(st.just("step"), st.integers(1, 6)),
-        st.tuples(st.just("grant"), st.integers(2, 6)),
+@dataclass(frozen=True)
+class Arrival:
+    """One row of a random schedule; times are in ticks."""
+
+    at: int
+    length: int
+    max_tokens: int
+    seed: int
+    greedy: bool
+    cancelled_after: int | None  # ticks after its arrival
+
+    def row(self, row_id: int) -> Row:
+        sampling = GREEDY if self.greedy else seeded(self.seed)
+        return make_row(row_id, prompt(self.length, self.seed), self.max_tokens, sampling)
+
+
+ARRIVALS = st.lists(
+    st.builds(
+        Arrival,
+        at=st.integers(0, 25),
+        length=st.integers(1, 20),
+        max_tokens=st.integers(1, 16),
+        seed=st.integers(0, 999),
+        greedy=st.booleans(),
+        cancelled_after=st.one_of(st.none(), st.integers(0, 25)),
     ),
-    max_size=24,
+    min_size=2,
+    max_size=7,
 )
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba"])
-@settings(max_examples=25, deadline=None)
-@given(operations=OPERATIONS, width=st.integers(1, 4), chunk=st.integers(1, 20))
+@settings(max_examples=30, deadline=None)
+@given(
+    arrivals=ARRIVALS,
+    # Rows of at most 36 tokens count as 256 bytes each: so many rows are granted from such a tick on.
+    grants=st.dictionaries(st.integers(0, 30), st.integers(1, 5), max_size=3),
+    width=st.integers(1, 5),
+    chunk=st.integers(1, 20),
+)
 def test_any_schedule_of_joins_cancels_and_grants_keeps_every_row(
-    name: str, operations: list[Any], width: int, chunk: int
+    name: str, arrivals: list[Arrival], grants: dict[int, int], width: int, chunk: int
 ) -> None:
     model = stock_model(name)
     batcher = make_batcher(model, width=width, chunk=chunk)
-    rows, events = list[Row](), list[RowEvent]()
-    cancelled: dict[int, int] = {}  # row → how many events there were
-    for kind, *values in operations:
-        if kind == "submit":
-            length, max_tokens, seed, greedy = values
-            sampling = GREEDY if greedy else replace(seeded(0), seed=seed)
-            rows.append(make_row(len(rows), prompt(length, seed % 1000), max_tokens, sampling))
-            batcher.submit(rows[-1])
-        elif kind == "cancel":
-            row_id = values[0]
-            ended = any(isinstance(e, RowToken) and e.id == row_id and e.finish for e in events)
-            alive = row_id < len(rows) and row_id not in cancelled and not ended
-            assert batcher.cancel(row_id) == alive
-            if alive:
-                cancelled[row_id] = len(events)
-        elif kind == "grant":  # rows of at most 34 tokens, counted as 256: some number of them
-            batcher.admission = replace(batcher.admission, grant_bytes=values[0] * 256)
-        else:
-            for _ in range(values[0]):
-                events += batcher.step()
+    arrivals.sort(key=lambda arrival: arrival.at)
+    rows = [arrival.row(row_id) for row_id, arrival in enumerate(arrivals)]
+    events = list[RowEvent]()
+    seen_at_cancel = dict[int, int]()  # cancelled row → how many events there were then
+    for tick in range(51):
+        for row, arrival in zip(rows, arrivals, strict=True):
+            if arrival.at == tick:
+                batcher.submit(row)
+            if arrival.cancelled_after is not None and arrival.at + arrival.cancelled_after == tick:
+                ended = any(isinstance(e, RowToken) and e.id == row.id and e.finish for e in events)
+                assert batcher.cancel(row.id) == (not ended)
+                if not ended:
+                    seen_at_cancel[row.id] = len(events)
+        if tick in grants:
+            batcher.admission = replace(batcher.admission, grant_bytes=grants[tick] * 256)
+        events += batcher.step()
     events += run(batcher)
-    started = [e.id for e in events if isinstance(e, RowStarted)]
-    first_starts = list(dict.fromkeys(started))
-    assert first_starts == sorted(first_starts)  # first come, first served
+    starts = list(dict.fromkeys(e.id for e in events if isinstance(e, RowStarted)))
+    assert starts == sorted(starts)  # first come, first served
     for row in rows:
         got, alone = tokens_of(events, row.id), continue_alone(model, row)
-        if row.id in cancelled:
+        if row.id in seen_at_cancel:
             assert got == alone[: len(got)]
-            assert all(event.id != row.id for event in events[cancelled[row.id] :])
+            assert all(event.id != row.id for event in events[seen_at_cancel[row.id] :])
         else:
             assert got == alone
             last = [e for e in events if isinstance(e, RowToken) and e.id == row.id][-1]
             assert last.finish == ("stop" if alone[-1] == EOS else "length")
     assert batcher.kv_bytes == 0
+
+
+@pytest.mark.parametrize("leaver", [0, 1, 2])
+def test_a_row_that_leaves_in_the_middle_does_not_disturb_the_others(leaver: int) -> None:
+    model = stock_model("gemma3")
+    rows = [make_row(i, prompt((20, 3, 9)[i], i), 24, seeded(i)) for i in range(3)]
+    batcher = make_batcher(model)
+    for row in rows:
+        batcher.submit(row)
+    events = list[RowEvent]()
+    while not tokens_of(events, 2):
+        events += batcher.step()
+    assert batcher.cancel(leaver)
+    after = run(batcher)
+    assert {event.id for event in after} == {0, 1, 2} - {leaver}
+    for row in rows:
+        if row.id != leaver:
+            assert tokens_of(events + after, row.id) == continue_alone(model, row)
 
 
 def test_a_cancel_during_a_long_prefill_is_one_chunk_late_at_most() -> None:
@@ -320,8 +353,8 @@ def test_a_row_that_outgrows_the_grant_alone_ends_there() -> None:
 
 def test_a_smaller_grant_holds_for_rows_that_run() -> None:
     model = stock_model("llama")
-    rows = [make_row(i, prompt(5, i), 20, seeded(i)) for i in range(3)]
-    batcher = make_batcher(model)
+    rows = [make_row(i, prompt(5, i), 20, seeded(i)) for i in range(4)]
+    batcher = make_batcher(model, width=3)
     for row in rows:
         batcher.submit(row)
     events = list[RowEvent]()
@@ -331,5 +364,7 @@ def test_a_smaller_grant_holds_for_rows_that_run() -> None:
     after = batcher.step()
     assert {event.id for event in after} == {0}
     events += after + run(batcher)
+    # Those that gave way go before the one that never ran.
+    assert [e.id for e in events if isinstance(e, RowStarted)] == [0, 1, 2, 1, 2, 3]
     for row in rows:
         assert tokens_of(events, row.id) == continue_alone(model, row)

@@ -173,6 +173,11 @@ def test_a_stop_string_completed_by_the_last_token_is_a_stop() -> None:
     assert (text, end.reason, end.stop_sequence) == ("a", "stop", "END")
 
 
+def test_a_stop_string_completed_by_the_flush_of_half_a_code_point_is_a_stop() -> None:
+    text, end = answer(["a", "🙂".encode()[:2], "b"], stop=("\ufffd",), max_tokens=2)
+    assert (text, end.reason, end.stop_sequence) == ("a", "stop", "\ufffd")
+
+
 def test_a_code_point_over_tokens_is_sent_whole() -> None:
     emoji = "🙂".encode()
     engine = script_engine(["", "a", emoji[:1], emoji[1:3], emoji[3:], "b"])
