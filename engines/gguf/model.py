@@ -30,7 +30,6 @@ from engines.gguf.config import Hyperparameters
 from engines.gguf.families import Checkpoint, Family, Plan, family_of
 from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.names import Placement, SlotKind, place
-from engines.gguf.quants import quant_type
 from engines.gguf.rope import FactoredRoPE
 from engines.gguf.tensors import TensorFile
 from engines.header import GgufHeader, TensorInfo
@@ -161,10 +160,7 @@ class _LeafMaker:
             return self._norm(placement, stock)
         if placement.weight.type.name == "F32":
             return self._dense(placement, bias)
-        try:
-            quant = quant_type(placement.weight.type.name)
-        except UnsupportedModel as error:
-            raise UnsupportedModel(f"{self._header.path}: tensor '{placement.weight.name}': {error.message}") from error
+        quant = self._tensors.quant(placement.weight.name)
         blocks = self._tensors.blocks(placement.weight.name)
         if placement.kind is SlotKind.EMBEDDING:
             return KQuantEmbedding(blocks, quant, self._compute)
@@ -186,8 +182,6 @@ class _LeafMaker:
         return layer
 
     def _floats(self, info: TensorInfo) -> mx.array:
-        if info.type.name not in ("F32", "F16", "BF16"):
-            raise UnsupportedModel(f"{self._header.path}: tensor '{info.name}' is {info.type.name}, not floats")
         values = self._tensors.floats(info.name).astype(self._compute)
         mx.eval(values)
         return values

@@ -22,12 +22,12 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
-from engines.gguf.quants import quant_type
+from engines.gguf.quants import QuantType, quant_type
 from engines.gguf.writer import CheckpointTensor, CheckpointValue, write_checkpoint
-from tests.engines.gguf.helpers_blocks import random_blocks
+from tests.engines.gguf.helpers_blocks import HALVES, random_blocks
 from tests.engines.gguf.helpers_vocabularies import bpe_vocabulary, spm_vocabulary
 
-__all__ = ["FAMILIES", "TinyModel", "tiny_gguf", "tiny_model"]
+__all__ = ["FAMILIES", "TinyModel", "apart", "tiny_gguf", "tiny_model"]
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma3", "phi3")
 
@@ -63,6 +63,9 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "phi3": _BASE | {"model_type": "phi3", "tie_word_embeddings": False, "partial_rotary_factor": 0.75},
 }
 
+# Of a block's offset factor to its scale: minus the average code, where the type adds offsets, plus where it subtracts them.
+_OFFSET_RATIO = {"Q2_K": 1.5, "Q4_K": 7.5, "Q5_K": 15.5, "Q4_1": -7.5, "Q5_1": -15.5}
+
 
 @dataclass(frozen=True)
 class TinyModel:
@@ -96,6 +99,11 @@ class TinyModel:
             {name: tensor for name, tensor in arrays.items() if tensor is not None},
             self.tokenizer,
         )
+
+
+def apart(first: mx.array, second: mx.array) -> float:
+    """The largest absolute difference between two arrays."""
+    return float(np.abs(np.array(first) - np.array(second)).max())
 
 
 def tiny_gguf(tmp_dir: Path, family: str = "llama", quant: str = "Q4_K", seed: int = 0) -> Path:
@@ -154,12 +162,26 @@ def _random_weights(
         untied = "embed_tokens" in name and not config["tie_word_embeddings"]
         scale = 1.0 if untied else columns**-0.5
         if family == "gemma3" and "embed_tokens" in name:
-            scale /= 4  # scaled up by 16 on the way in, they would drown the layers and each token predict itself
-        blocks = random_blocks(kind, rows, columns, seed=1000 * seed + index, scale=scale)
+            scale /= 16  # scaled up by 16 on the way in, they would drown the layers and each token predict itself
+        blocks = _centred(kind, random_blocks(kind, rows, columns, seed=1000 * seed + index, scale=scale))
         weights[name] = _dequantized(kind.name, blocks)
         data = weights[name] if kind.name == "F32" else blocks
         tensors[gguf_name] = (kind.name, _converted(family, config, name, data))
     return weights, tensors
+
+
+def _centred(kind: QuantType, blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The blocks with their offsets such that weights are about 0 on average.
+
+    With both factors of a block drawn at random, its offset outweighs its codes: every matrix is then nearly of rank one,
+    and every prompt gets the same answer.
+    """
+    if kind.name in _OFFSET_RATIO:
+        first, second = HALVES[kind.name]
+        each = blocks.reshape(-1, kind.block_bytes)
+        factor = np.ascontiguousarray(each[:, first : first + 2]).view(np.float16)
+        each[:, second : second + 2] = (factor * np.float16(_OFFSET_RATIO[kind.name])).view(np.uint8)
+    return blocks
 
 
 def _dequantized(quant: str, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -237,6 +259,8 @@ def _metadata(family: str, config: dict[str, Any]) -> dict[str, CheckpointValue]
         values |= {"rope.scaling.original_context_length": original, "attention.sliding_window": 0}
     if family == "gemma3":
         values["attention.sliding_window"] = config["sliding_window"]
+        if config["rope_local_base_freq"] != 10000.0:
+            values["rope.freq_base_swa"] = float(config["rope_local_base_freq"])
         if config["sliding_window_pattern"] != 6:
             values["attention.sliding_window_pattern"] = config["sliding_window_pattern"]
     values |= _scaling_metadata(config)
