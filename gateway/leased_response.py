@@ -41,7 +41,7 @@ MAX_CHOICES_AT_ONCE = 8  # of one request: a long list of prompts must not take 
 
 Outcome = Literal["ok", "error", "cancelled"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("innkeeper.http")
 
 
 class LeasedResponse:

@@ -44,7 +44,7 @@ from gateway.settings import ServerSettings, Settings
 
 __all__ = ["StartError", "check_bind", "open_socket", "serve"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("innkeeper.server")
 
 _CUT_BEFORE_END_S = 3.0  # of the grace: left for the error events, the workers' end and the port
 _CLOSE_S = 1.0  # of that: for connections that are still being read

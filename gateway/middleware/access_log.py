@@ -15,7 +15,7 @@ __all__ = ["CLIENT_LEFT", "AccessLog"]
 CLIENT_LEFT = 499  # the status logged for a request whose client left before an answer began
 _QUIET = frozenset({"/health", "/ready", "/metrics", "/v1/metrics"})  # polled for ever: debug level
 
-logger = logging.getLogger("gateway.access")
+logger = logging.getLogger("innkeeper.access")
 
 
 class AccessLog:

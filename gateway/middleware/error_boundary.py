@@ -19,7 +19,7 @@ from gateway.protocols.envelopes import render
 
 __all__ = ["ErrorBoundary", "send_error"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("innkeeper.http")
 
 
 class ErrorBoundary:

@@ -200,14 +200,14 @@ async def test_access_log_has_one_line_and_no_prompt(caplog: pytest.LogCaptureFi
     body = chat_body(messages=[{"role": "user", "content": "a secret prompt"}])
     async with client_of(make_app(residency, keys=KEYS)) as client:
         await client.post("/v1/chat/completions?key=hidden", json=body, headers={"x-api-key": KEY})
-    lines = [record for record in caplog.records if record.name == "gateway.access"]
+    lines = [record for record in caplog.records if record.name == "innkeeper.access"]
     assert len(lines) == 1
     fields: dict[str, Any] = vars(lines[0])["innkeeper_fields"]
     assert fields["status"] == 200
     assert fields["model"] == "a"
     assert fields["outcome"] == "ok"
     assert fields["client"] == "key-1"
-    told = " ".join(str(vars(record)) for record in caplog.records if record.name.startswith("gateway"))
+    told = " ".join(str(vars(record)) for record in caplog.records if record.name.startswith("innkeeper"))
     for secret in ("secret prompt", "nobody may read", "hidden", KEY):
         assert secret not in told
 

@@ -1,0 +1,174 @@
+"""The server process: how it starts, why it does not, and how each signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.server import StartError, check_bind, open_socket
+from gateway.settings import ApiKey, ServerSettings
+from tests.gateway.helpers_app import chat_body
+
+START_S = 30.0  # of a process, on a busy machine
+CHAT = "/v1/chat/completions"
+
+
+class Process:
+    """A server process and a client for it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+        self.process = process
+        self.client = httpx.AsyncClient(base_url=url, timeout=START_S)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def exit_status(self, within_s: float) -> int:
+        async with asyncio.timeout(within_s):
+            return await self.process.wait()
+
+    async def stream(self) -> AsyncIterator[str]:
+        """The lines of an endless stream."""
+        async with self.client.stream("POST", CHAT, json=chat_body(stream=True)) as answer:
+            assert answer.status_code == 200
+            async for line in answer.aiter_lines():
+                yield line
+
+
+@asynccontextmanager
+async def server(**settings: Any) -> AsyncIterator[Process]:
+    """A started server, killed at the end unless it is gone."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.gateway.helpers_fake_server", json.dumps({"port": 0, **settings}),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            line = (await process.stdout.readline()).decode()
+        found = re.fullmatch(r"Innkeeper is ready at (http://127\.0\.0\.1:[0-9]+)\n", line)
+        assert found, line
+        started = Process(process, found[1])
+        async with started.client:
+            yield started
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def refuse_of_new_work(running: Process) -> httpx.Response:
+    """The answer to new work once the server has seen the signal."""
+    async with asyncio.timeout(START_S):
+        while (await running.client.get("/ready")).status_code == 200:
+            pass  # each round trip gives it time
+    return await running.client.post(CHAT, json=chat_body())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signal_without_leases_exits_at_once_with_0(number: signal.Signals) -> None:
+    async with server() as running:
+        assert (await running.client.get("/health")).status_code == 200
+        began = time.monotonic()
+        running.signal(number)
+        assert await running.exit_status(within_s=START_S) == 0
+        assert time.monotonic() - began < 10  # of a grace of 30
+
+
+async def test_sigterm_refuses_new_work_and_ends_streams_within_the_grace() -> None:
+    async with server(shutdown_grace_s=4.5) as running:
+        lines = running.stream()
+        assert "assistant" in await anext(lines)
+        began = time.monotonic()
+        running.signal(signal.SIGTERM)
+        refusal = await refuse_of_new_work(running)
+        assert refusal.status_code == 503
+        assert refusal.json()["error"]["code"] == "shutting_down"
+        assert "retry-after" in refusal.headers
+        assert (await running.client.get("/ready")).status_code == 503
+        assert (await running.client.get("/health")).status_code == 200
+        rest = [line async for line in lines if line]
+        assert 1 <= time.monotonic() - began < 4.5
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2][6:])["error"]["code"] == "shutting_down"
+        assert await running.exit_status(within_s=START_S) == 0
+        assert time.monotonic() - began < 4.5 + 1
+
+
+async def test_second_sigterm_skips_the_grace() -> None:
+    async with server(shutdown_grace_s=300) as running:
+        lines = running.stream()
+        await anext(lines)
+        running.signal(signal.SIGTERM)
+        await refuse_of_new_work(running)
+        running.signal(signal.SIGTERM)
+        rest = [line async for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert await running.exit_status(within_s=START_S) == 0
+
+
+async def test_sigterm_exits_when_the_last_client_leaves() -> None:
+    async with server(shutdown_grace_s=300) as running:
+        lines = running.stream()
+        await anext(lines)
+        running.signal(signal.SIGTERM)
+        await refuse_of_new_work(running)
+        await lines.aclose()  # type: ignore[attr-defined]
+        assert await running.exit_status(within_s=START_S) == 0
+
+
+async def test_sighup_reloads_or_says_so_and_serves_on() -> None:
+    async with server() as running:
+        running.signal(signal.SIGHUP)
+        assert (await running.client.get("/health")).status_code == 200
+        assert running.process.returncode is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_bind_to_network_without_keys_refuses_and_says_how(host: str) -> None:
+    with pytest.raises(StartError, match=r"server\.api_keys.*127\.0\.0\.1"):
+        check_bind(ServerSettings(host=host, port=0))
+
+
+def test_bind_to_network_with_keys_and_to_loopback_without() -> None:
+    check_bind(ServerSettings(host="0.0.0.0", api_keys=(ApiKey("k"),)))
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_bind(ServerSettings(host=host))
+
+
+def test_bind_to_no_address_says_so() -> None:
+    with pytest.raises(StartError, match="not an address"):
+        check_bind(ServerSettings(host="no.such.name.invalid"))
+
+
+def test_open_socket_in_use_says_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(StartError, match=r"in use.*--port"):
+        open_socket(ServerSettings(port=other.getsockname()[1]))
+
+
+def test_open_socket_of_another_machine_says_so() -> None:
+    with pytest.raises(StartError, match="no such address"):
+        open_socket(ServerSettings(host="192.0.2.1", port=0))
+
+
+async def test_start_refused_is_a_message_and_status_1() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.gateway.helpers_fake_server", json.dumps({"host": "0.0.0.0", "port": 0}),
+        stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    async with asyncio.timeout(START_S):
+        _, told = await process.communicate()
+    assert process.returncode == 1
+    assert told.decode().startswith("server.host 0.0.0.0 can be reached from other machines")
