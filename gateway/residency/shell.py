@@ -1,0 +1,292 @@
+"""The residency's asyncio side: runs the core's effects, feeds it events, and is what routes ask for a lease.
+
+::
+
+    route ── acquire(model) ──> Residency ── handle(event, now) ──> ModelManager (sans-IO, decides)
+      ^                            │  ^            │ effects
+      └──── Lease, its events      │  └── events ──┼── WorkerFleet ── WorkerHost ══ socket ══ worker process
+                                   └── waiters, leases, timers
+
+One writer: everything here runs on the event loop's thread, and only ``_handle`` gives the core events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from gateway.errors import GatewayError, ShuttingDown
+from gateway.registry.catalog import Catalog, ResolvedModel
+from gateway.residency import messages as core
+from gateway.residency.lease import Lease
+from gateway.residency.manager import ModelManager
+from gateway.residency.worker_fleet import WorkerFleet, WorkerStatistics
+from gateway.residency.worker_process import WorkerCommand
+from gateway.settings import Settings
+
+__all__ = ["Residency", "ResidencyStatistics"]
+
+_TICK_S = 1.0
+_UNHEALTHY_S = 2.0
+
+logger = logging.getLogger("innkeeper.residency")
+
+
+class Residency:
+    """Who is in memory, and for whom. ``start`` once, on the loop that serves; ``acquire`` from then to ``shutdown``.
+
+    ``command`` starts workers in another way than this Python does.
+    """
+
+    def __init__(self, settings: Settings, catalog: Catalog, *, command: WorkerCommand | None = None) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._command = command
+        self._manager = ModelManager(
+            core.ManagerSettings(
+                budget_bytes=settings.memory.budget_bytes,
+                policy=settings.memory.policy,
+                unload_timeout_s=settings.workers.unload_timeout_s,
+            )
+        )
+        self._told: dict[str, tuple[str, bool]] = {}  # id → resident key and usable, as the core was told
+        self._ids = count(1)  # waiters and admin verbs
+        self._waiters: dict[core.WaiterId, Lease] = {}  # the core settles each
+        self._leases: dict[core.LeaseId, Lease] = {}  # the core counts each
+        self._answers: dict[core.AdminId, asyncio.Future[core.AdminAnswer | GatewayError]] = {}
+        self._inbox: deque[core.Event] = deque()
+        self._handling = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._last_tick = 0.0
+        self._shutting_down = False
+        self._no_worker_left = asyncio.Event()
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Preloads begin, and the spare. Returns at once."""
+        self._loop = asyncio.get_running_loop()
+        workers = self._settings.workers
+        if not any(model.task == "text" and model.spec.format != "sim" for model in self._catalog.models):
+            workers = replace(workers, spare=0)  # nothing here could use one
+        self._fleet = WorkerFleet(workers, self._handle, command=self._command)
+        self._tell_registry()
+        self._tick()
+        self._fleet.spares.refill()
+
+    async def shutdown(self, grace_s: float | None = None) -> None:
+        """New callers get ShuttingDown, queued ones too; leases run until the core ends them, near the grace's end.
+
+        Returns when every worker is gone, within the grace (``server.shutdown_grace_s`` where None). Called once more it
+        shortens the grace; cancelled, it kills what is left before it goes.
+        """
+        self._shutting_down = True
+        self._handle(core.Shutdown(self._settings.server.shutdown_grace_s if grace_s is None else grace_s))
+        try:
+            await self._no_worker_left.wait()
+            await self._fleet.close()
+        finally:
+            self._fleet.kill_all()
+            for timer in (self._timer, self._ticker):
+                if timer is not None:
+                    timer.cancel()
+
+    @property
+    def is_shutting_down(self) -> bool:
+        return self._shutting_down
+
+    def healthy(self, now: float) -> bool:
+        """Whether the manager ticked within the last two seconds; ``now`` in the event loop's time."""
+        return now - self._last_tick <= _UNHEALTHY_S
+
+    def ready(self) -> str | None:
+        """Why a request for a healthy model could not be served now; None when it could."""
+        if self._shutting_down:
+            return "shutting down"
+        if self._manager.queue_is_full:
+            return "the queue is full"
+        failure = self._fleet.spares.failure
+        return None if failure is None else f"workers cannot start: the last one {failure}"
+
+    def statistics(self) -> ResidencyStatistics:
+        """A snapshot of now."""
+        statistics = self._manager.statistics(self._loop.time())
+        return ResidencyStatistics(
+            budget=statistics.budget,
+            models=statistics.models,
+            queue=statistics.queue,
+            leases=statistics.leases,
+            workers=self._fleet.statistics(),
+        )
+
+    # --- callers ---
+
+    @asynccontextmanager
+    async def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AsyncIterator[Lease]:
+        """Waits until the model is loaded and leases it for the length of the block. GatewayError when it cannot be had.
+
+        A cancel, at any point, gives back what was granted or the place in the queue.
+        """
+        if self._shutting_down:
+            raise ShuttingDown("the server is shutting down")
+        if self._told.get(model.id) != _told(model):
+            self._tell_registry()  # its file was repaired, replaced or lost since
+        lease = Lease(next(self._ids), model.id, self)
+        try:
+            self._ask(lease, client, route)
+            await lease.granted()
+            yield lease
+        finally:
+            lease.release()
+
+    def _ask(self, lease: Lease, client: str, route: str) -> None:
+        grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, self._loop.time())
+        self._waiters[lease.waiter] = lease
+        if grant is not None:
+            self._grant(grant)
+        else:
+            self._handle(core.Request(lease.waiter, lease.model, client, route))
+
+    def lease_admitted(self, lease: Lease) -> None:
+        self._handle(core.LeaseAdmitted(lease.id))
+
+    def lease_released(self, lease: Lease) -> None:
+        self._leases.pop(lease.id, None)
+        self._handle(core.LeaseReleased(lease.id))
+
+    def waiter_cancelled(self, lease: Lease) -> None:
+        self._waiters.pop(lease.waiter, None)
+        self._handle(core.CancelWaiter(lease.waiter))
+
+    # --- operators ---
+
+    async def load(self, model: str) -> core.AdminAnswer:
+        """Returns when it is loaded. A caller that leaves does not cancel it."""
+        return await self._administer(lambda admin: core.AdminLoad(admin, model))
+
+    async def unload(self, model: str, mode: core.UnloadMode = "drain", deadline_s: float = 30.0) -> core.AdminAnswer:
+        """Returns when its bytes are released. A caller that leaves does not cancel it."""
+        return await self._administer(lambda admin: core.AdminUnload(admin, model, mode, deadline_s))
+
+    async def _administer(self, verb: Callable[[core.AdminId], core.Event]) -> core.AdminAnswer:
+        admin = next(self._ids)
+        self._answers[admin] = self._loop.create_future()
+        self._handle(verb(admin))
+        answer = await self._answers[admin]
+        if isinstance(answer, GatewayError):
+            raise answer
+        return answer
+
+    # --- the core ---
+
+    def _handle(self, event: core.Event) -> None:
+        """Gives the core an event and runs what it answers. From within an effect: after this effect's list is through."""
+        self._inbox.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._inbox:
+                for effect in self._manager.handle(self._inbox.popleft(), self._loop.time()):
+                    self._run(effect)
+        finally:
+            self._handling = False
+
+    def _run(self, effect: core.Effect) -> None:
+        match effect:
+            case core.GrantLease():
+                self._grant(effect)
+            case core.FailWaiter(waiter=waiter, error=error):
+                if (lease := self._waiters.pop(waiter, None)) is not None:
+                    lease.refuse(error)
+            case core.RequeueLease(lease=lease_id, waiter=waiter):
+                self._requeue(lease_id, waiter)
+            case core.EndLease(lease=lease_id, error=error):
+                if (lease := self._leases.pop(lease_id, None)) is not None:
+                    lease.refuse(error)
+            case core.CancelLease(lease=lease_id, error=error):
+                if (lease := self._leases.get(lease_id)) is not None:
+                    lease.cancel_with(error)
+            case core.FailRequest(key=key, generation=generation, request=request, error=error):
+                for lease in tuple(self._leases.values()):
+                    if lease.grant is not None and (lease.grant.key, lease.grant.generation) == (key, generation):
+                        lease.fail_request(request, error)
+            case core.AnswerAdmin(admin=admin, answer=answer):
+                future = self._answers.pop(admin)
+                if not future.done():
+                    future.set_result(answer)
+            case core.SetTimer(at=at):
+                self._set_timer(at)
+            case core.EmitTransition():
+                _log(effect)
+            case core.PersistLearned():
+                pass  # learned values last as long as the gateway: their store is not built yet
+            case core.ShutdownComplete():
+                self._no_worker_left.set()
+            case _:
+                self._fleet.run(effect)
+
+    def _grant(self, grant: core.GrantLease) -> None:
+        lease = self._waiters.pop(grant.waiter, None)
+        host = self._fleet.host(grant.key, grant.generation)
+        if lease is None or host is None:
+            self._handle(core.CancelWaiter(grant.waiter))
+            return
+        self._leases[grant.lease] = lease
+        lease.hold(grant, host)
+
+    def _requeue(self, lease_id: core.LeaseId, waiter: core.WaiterId) -> None:
+        lease = self._leases.pop(lease_id, None)
+        if lease is None:
+            self._handle(core.CancelWaiter(waiter))
+            return
+        self._waiters[waiter] = lease
+        lease.requeue()
+
+    def _tell_registry(self) -> None:
+        models = self._catalog.models
+        self._told = {model.id: _told(model) for model in models}
+        self._handle(core.RegistryChanged(tuple(core.ModelInfo.of(model) for model in models)))
+
+    def _tick(self) -> None:
+        self._last_tick = self._loop.time()
+        self._ticker = self._loop.call_later(_TICK_S, self._tick)
+        self._handle(core.Tick())
+
+    def _set_timer(self, at: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if at is None else self._loop.call_at(at, self._handle, core.Tick())
+
+
+@dataclass(frozen=True)
+class ResidencyStatistics:
+    """The manager's snapshot, and the processes."""
+
+    budget: Any
+    models: tuple[Any, ...]
+    queue: tuple[Any, ...]
+    leases: tuple[Any, ...]
+    workers: tuple[WorkerStatistics, ...]
+
+
+def _told(model: ResolvedModel) -> tuple[str, bool]:
+    return model.resident_key, model.error is None
+
+
+def _log(transition: core.EmitTransition) -> None:
+    logger.info(
+        "model %s: %s to %s (%s), %d bytes charged",
+        transition.model,
+        transition.from_state,
+        transition.to_state,
+        transition.cause,
+        transition.charged_bytes,
+    )
