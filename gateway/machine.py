@@ -15,6 +15,7 @@ Without MLX the working-set limit is ``sysctl iogpu.wired_limit_mb`` where it is
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Machine", "cgroup_memory_limit", "read_machine", "usable_cores"]
+__all__ = ["Machine", "cgroup_memory_limit", "free_memory", "read_machine", "usable_cores"]
 
 GIB = 1024**3
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -87,10 +88,32 @@ def cgroup_memory_limit(root: Path = _CGROUP_ROOT, membership: Path = Path("/pro
     return min(limits, default=None)
 
 
+def free_memory(
+    root: Path = _CGROUP_ROOT, membership: Path = Path("/proc/self/cgroup"), meminfo: Path = Path("/proc/meminfo")
+) -> int | None:
+    """Bytes of RAM a new process could have now, within every cgroup limit; None where Linux's files are missing.
+
+    File pages that nobody used lately count as free, since they give way.
+    """
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", _read(meminfo), re.MULTILINE)
+    if available is None:
+        return None
+    free = int(available[1]) * 1024
+    names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+    for directory in _cgroup_directories(root, membership):
+        for limit_name, usage_name in names:
+            limit, usage = _read(directory / limit_name), _read(directory / usage_name)
+            if limit.isdigit() and usage.isdigit():
+                idle = re.findall(r"^(?:total_)?inactive_file (\d+)", _read(directory / "memory.stat"), re.MULTILINE)
+                free = min(free, int(limit) - int(usage) + max(map(int, idle), default=0))
+    return max(0, free)
+
+
 def _cgroup_directories(root: Path = _CGROUP_ROOT, membership: Path = Path("/proc/self/cgroup")) -> list[Path]:
     directories: list[Path] = []
     for line in _read(membership).splitlines():
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         if controllers and "memory" not in controllers.split(","):
             continue
         base = root / "memory" if controllers else root
