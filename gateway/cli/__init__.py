@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from engines.errors import EngineError
-from gateway.cli import inspect
+from gateway.cli import chat, doctor, inspect, models, serve
 from gateway.cli.output import CliError, printable
 from gateway.errors import GatewayError
 from gateway.registry.load import RegistryError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS = (inspect,)
+COMMANDS = (serve, chat, models, inspect, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 
-__all__ = ["CliError", "print_fields", "print_json", "print_table"]
+__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable"]
+
+
+# C0 and C1 controls, and surrogates, which stand for the bytes of a file name that is not UTF-8 and cannot be printed.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class CliError(Exception):
@@ -52,6 +57,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def printable(text: str) -> str:
-    """``text`` without control characters: names come from files, and a terminal obeys escape sequences."""
-    return "".join(char if char.isprintable() else "�" for char in text)
+def printable(text: str, keep: str = "") -> str:
+    """``text`` without control characters but those in ``keep``: a terminal obeys escape sequences, wherever they come from."""
+    return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "�", text)
