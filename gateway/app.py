@@ -20,6 +20,7 @@ from gateway.middleware.host_guard import HostGuard
 from gateway.middleware.origin_guard import OriginGuard
 from gateway.middleware.request_id import RequestId
 from gateway.registry.catalog import Catalog
+from gateway.residency_metrics import ResidencyMetrics
 from gateway.routes import admin, openai, operations, unbuilt
 from gateway.services import Residency, Services
 from gateway.settings import ServerSettings, Settings
@@ -55,6 +56,7 @@ def create_app(settings: Settings, catalog: Catalog, residency: Residency) -> St
     app.router.redirect_slashes = False  # a redirect would leave the guards' view of the path
     services = Services(settings=settings, catalog=catalog, residency=residency, metrics=metrics)
     metrics.active.set_function(lambda: len(services.live))
+    metrics.add(ResidencyMetrics(residency.statistics))
     app.state.services = services
     return app
 

@@ -10,7 +10,7 @@ metric                                 kind      labels, and what it counts
 ``innkeeper_answers_active``           gauge     inference requests under way
 ====================================== ========= ================================================================
 
-The residency's numbers (leases, queue, budget, workers) join them through a collector.
+The residency's numbers (leases, queue, budget, workers) join them through a collector (``residency_metrics.py``).
 """
 
 from __future__ import annotations

@@ -194,6 +194,31 @@ async def test_metrics_count_requests_answers_and_tokens() -> None:
     assert samples["innkeeper_tokens_totalprompt"] == 3
 
 
+async def test_metrics_show_the_residency() -> None:
+    residency = FakeResidency()
+    residency.snapshot = SimpleNamespace(
+        budget=SimpleNamespace(total_bytes=10, charged_bytes=4, available_bytes=6, overhead_bytes=1),
+        models=(SimpleNamespace(id="a", state="loaded", leases=1, waiting=0, charged_bytes=4, loads=2, evictions=1),),
+        workers=(
+            SimpleNamespace(pid=7, model="a", kernels="portable", rss_bytes=5, device_bytes=4, load_s=0.5),
+            SimpleNamespace(pid=8, model=None, kernels=None, rss_bytes=1, device_bytes=0, load_s=None),
+        ),
+    )
+    async with client_of(make_app(residency)) as client:
+        text = (await client.get("/metrics")).text
+    for line in (
+        'innkeeper_budget_bytes{kind="charged"} 4.0',
+        'innkeeper_model_state{model="a",state="loaded"} 1.0',
+        'innkeeper_leases{model="a"} 1.0',
+        'innkeeper_loads_total{model="a"} 2.0',
+        'innkeeper_worker_info{kernels="portable",model="a",pid="7"} 1.0',
+        'innkeeper_worker_info{kernels="",model="",pid="8"} 1.0',
+        'innkeeper_worker_load_seconds{model="a",pid="7"} 0.5',
+    ):
+        assert line in text.splitlines()
+    assert 'innkeeper_worker_load_seconds{model="",pid="8"}' not in text
+
+
 async def test_access_log_has_one_line_and_no_prompt(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     residency = FakeResidency(delta("an answer nobody may read"), finished())
