@@ -113,7 +113,7 @@ class MemoryProbe(Protocol):
 
 
 class SmapsProbe:
-    """CPU on Linux. Costs about a millisecond a GiB in memory, so it is read at most a few times a second."""
+    """CPU on Linux. A reading costs 12 ms a GiB of mapped file (4 KiB pages), a tenth of that where pages are huge."""
 
     def __init__(self, path: Path = _ROLLUP) -> None:
         self._path = path

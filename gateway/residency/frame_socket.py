@@ -11,7 +11,7 @@ from engines.wire import FrameDecoder, FrameError, ToGateway, decode_to_gateway
 
 __all__ = ["FrameSocket"]
 
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024  # a turn of the loop: some milliseconds of small frames
 
 
 class FrameSocket:

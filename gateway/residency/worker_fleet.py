@@ -24,7 +24,7 @@ from engines.wire import (
 from gateway.errors import ModelLoadFailed, from_wire
 from gateway.machine import usable_cores
 from gateway.residency import messages as core
-from gateway.residency.process_memory import process_bytes
+from gateway.residency.process_memory import process_bytes, resident_bytes
 from gateway.residency.spare import SparePool
 from gateway.residency.worker_host import WorkerHost, WorkerMessage
 from gateway.residency.worker_process import WorkerCommand, WorkerExit
@@ -88,7 +88,8 @@ class WorkerFleet:
         """Every process, spares last."""
         residents = tuple(member.statistics() for member in self._members.values())
         return residents + tuple(
-            WorkerStatistics(host.pid, None, None, process_bytes(host.pid), 0, None, None) for host in self.spares.hosts
+            WorkerStatistics(host.pid, None, None, resident_bytes(host.pid), 0, None, None)
+            for host in self.spares.hosts
         )
 
     def run(self, effect: WorkerEffect) -> None:
@@ -270,7 +271,7 @@ class _Member:
             pid=self.host.pid,
             model=self.model,
             generation=self.generation,
-            rss_bytes=process_bytes(self.host.pid),
+            rss_bytes=resident_bytes(self.host.pid),
             device_bytes=measured,
             kernels=None if ready is None else ready.kernels,
             load_s=None if ready is None else ready.load_s,

@@ -20,6 +20,7 @@ __all__ = ["WorkerCommand", "WorkerExit", "WorkerProcess"]
 _PACKAGES = Path(__file__).parents[2]  # where gateway and engines lie side by side
 _STDERR_LINES = 40
 _STDERR_LINE_BYTES = 4096
+_STDERR_READ_BYTES = 64 * 1024
 _GROUP_POLL_S = 0.02
 
 logger = logging.getLogger("innkeeper.worker")
@@ -132,7 +133,8 @@ class WorkerProcess:
     def _leader_exited(self) -> None:
         self.kill_group()
         self._status = self._popen.wait()
-        self._read_stderr()
+        while self._read_stderr():
+            pass
         self._close_stderr()
         self._look_for_group()
 
@@ -144,19 +146,22 @@ class WorkerProcess:
         assert self._status is not None
         self._on_exit(WorkerExit(self._status, tuple(self._lines)))
 
-    def _read_stderr(self) -> None:
-        while self._stderr is not None:
-            try:
-                data = os.read(self._stderr, 65536)
-            except BlockingIOError:
-                return
-            if not data:
-                self._close_stderr()
-                return
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                self._add_line(line)
-            self._rest = self._rest[-_STDERR_LINE_BYTES:]
+    def _read_stderr(self) -> bool:
+        """One read; True when it brought something."""
+        if self._stderr is None:
+            return False
+        try:
+            data = os.read(self._stderr, _STDERR_READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close_stderr()
+            return False
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._add_line(line)
+        self._rest = rest[-_STDERR_LINE_BYTES:]
+        return True
 
     def _close_stderr(self) -> None:
         if self._stderr is None:
