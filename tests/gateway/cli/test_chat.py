@@ -196,6 +196,7 @@ def test_chat_goes_on_after_a_refusal(gateway: ScriptedGateway) -> None:
         gateway.status = 200
         screen.type("hello again\n")
         screen.read_until("Hello there")
+        screen.read_until("> ")
         screen.type("\x04")
         assert screen.wait() == 0
     assert gateway.requests[1]["messages"] == [{"role": "user", "content": "hello again"}]
