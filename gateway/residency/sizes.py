@@ -1,4 +1,4 @@
-"""How many bytes a resident is charged, and how far its KV grant may shrink.
+"""How many bytes a load needs, and how far its KV grant may shrink.
 
 The grant is the entry's ``kv_grant``, else the KV of min(context, 8192) tokens × 4 rows. A computed one may shrink to one
 such row to fit beside what is loaded, and to one row of 2048 tokens when unloading every idle model would not do.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engines.footprint import Footprint
 
-__all__ = ["Measured", "Sizes", "charge_of"]
+__all__ = ["Measured", "Sizes"]
 
 ROW_TOKENS = 8192
 ROWS = 4
@@ -64,8 +64,3 @@ class Measured:
     @property
     def total(self) -> int:
         return self.static + self.beside_static
-
-
-def charge_of(baseline: int, static_estimate: int, grant: int, measured: Measured) -> int:
-    """baseline + max(estimated, measured static) + max(grant, measured KV and caches)."""
-    return baseline + max(static_estimate, measured.static) + max(grant, measured.beside_static)

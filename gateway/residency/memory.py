@@ -1,0 +1,193 @@
+"""Bytes of residents that are loaded: what they measure, what they ask for, and what happens when it is too much.
+
+**Overrun**: more is charged than there is, since workers measured more. Admission closes: nothing is granted. Then, until
+what is charged and not being torn down fits:
+
+1. grants shrink to what is used of them, not below their floor
+2. caches are shed, and the next report is waited for
+3. idle unpinned residents are evicted, least recently used first, and loads nobody waits for
+4. growth is denied meanwhile; nothing else helps: an event. No leased model is aborted for it.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import ContextExceeded
+from gateway.residency.effects import FailRequest, SetGrant, Shed
+from gateway.residency.events import GrowRequest, MemoryReport, OverheadMeasured
+from gateway.residency.eviction import victims
+from gateway.residency.generation import Growth
+from gateway.residency.house import House
+from gateway.residency.queue import Claim
+from gateway.residency.resident import ResidencyManager
+from gateway.residency.room import Room
+from gateway.residency.sizes import Measured
+from gateway.residency.states import Cause, State, Trigger
+from gateway.residency.worker_desk import WorkerDesk
+
+__all__ = ["MemoryDesk"]
+
+_SERVING = (State.LOADED, State.DRAINING)
+_SHED_ANSWER_S = 3.0  # a worker reports each second; one that does not is not waited for
+
+
+class MemoryDesk:
+    """``MemoryReport``, ``GrowRequest``, and two steps of planning: ``govern`` and ``grow``."""
+
+    def __init__(self, house: House, room: Room, workers: WorkerDesk) -> None:
+        self.house = house
+        self.room = room
+        self.workers = workers
+        self._told = False  # an event said that nothing helps; until the overrun has ended
+
+    def report(self, event: MemoryReport) -> None:
+        """The charge follows the reading."""
+        resident = self._serving(event.key, event.generation)
+        if resident is None:
+            return
+        current = resident.current
+        current.measured = Measured(event.static, event.kv, event.prompt_cache, event.mlx_cache, event.peak)
+        if current.shed_asked is not None:
+            current.shed_asked, current.shed_done = None, True
+        resident.recharge()
+
+    def overhead(self, event: OverheadMeasured) -> None:
+        """What is no resident takes of the budget."""
+        self.house.budget.overhead_bytes = event.overhead_bytes
+        if event.baseline_bytes is not None:
+            self.house.baseline_bytes = event.baseline_bytes
+
+    def ask(self, event: GrowRequest) -> None:
+        """A request needs more than the grant; ``grow`` looks at it at the step's end."""
+        resident = self._serving(event.key, event.generation)
+        if resident is None or not resident.leases:
+            self.house.count("growth of nothing leased")
+            return
+        before = resident.current.growth
+        order = self.house.next_order() if before is None else before.order
+        resident.current.growth = Growth(event.bytes, event.request, order)
+
+    # --- planning
+
+    def grow(self) -> bool:
+        """Grants what fits, oldest first; evicts idle models for what does not. True when something changed.
+
+        1. No grant could ever hold it: 400 with the numbers.
+        2. It fits beside what is earmarked for others: the grant grows.
+        3. What is being torn down for it will do: wait.
+        4. Idle models are evicted for it, never a leased one; else it stays deferred.
+        """
+        house, room = self.house, self.room
+        if not house.open:
+            return False
+        asking = [r for r in house.residents.values() if r.current.growth is not None]
+        for resident in sorted(asking, key=lambda r: r.current.growth.order if r.current.growth else 0):
+            growth = resident.current.growth
+            assert growth is not None
+            # 1.
+            most = room.most_for(resident)
+            if resident.charge + growth.bytes > most:
+                self._refuse(resident, growth, most)
+                return True
+            # 2.
+            claim = Claim("grow", resident.key)
+            available = room.available(claim, resident)
+            if growth.bytes <= available:
+                resident.current.growth = None
+                resident.current.grant += growth.bytes
+                resident.recharge()
+                house.emit(SetGrant(resident.key, resident.generation, resident.current.grant))
+                return True
+            # 3.
+            growth.promised = True
+            missing = growth.bytes - available - room.pending(claim)
+            if missing <= 0:
+                continue
+            # 4.
+            chosen = victims(room.idle(claim), missing, house.settings.policy)
+            if chosen is None:
+                growth.promised = False
+                continue
+            for key in chosen:
+                house.residents[key].unload(Trigger.EVICT, Cause.EVICTED, claim)
+            return True
+        return False
+
+    def govern(self) -> bool:
+        """Mends an overrun, one step at a time (see the module). True when something changed."""
+        house = self.house
+        if house.open:
+            self._told = False
+            for resident in house.residents.values():
+                resident.current.shed_asked, resident.current.shed_done = None, False
+            return False
+        excess = -house.budget.available_bytes - self.room.torn_down()
+        if excess <= 0:
+            return False
+        if self._shrink(excess):
+            return True
+        if self._shed(excess):
+            return False  # an answer is due, or the time for it
+        return self._evict() or self._tell()
+
+    def _shrink(self, excess: int) -> bool:
+        for resident in self._by_age(_SERVING):
+            current = resident.current
+            spare = min(excess, current.grant - max(resident.sizes.floor, current.measured.beside_static))
+            if spare > 0:
+                current.grant -= spare
+                resident.recharge()
+                self.house.emit(SetGrant(resident.key, resident.generation, current.grant))
+                return True
+        return False
+
+    def _shed(self, excess: int) -> bool:
+        """Asks whoever holds caches above its floor, once; True while an answer is due."""
+        due = False
+        for resident in self._by_age(_SERVING):
+            current = resident.current
+            above = max(current.grant, current.measured.beside_static) - resident.sizes.floor
+            caches = min(excess, current.measured.caches, above)
+            if caches > 0 and current.shed_asked is None and not current.shed_done:
+                current.shed_asked = self.house.now
+                self.house.emit(Shed(resident.key, resident.generation, caches))
+            if current.shed_asked is not None and self.house.now < current.shed_asked + _SHED_ANSWER_S:
+                due = True
+        return due
+
+    def _evict(self) -> bool:
+        for resident in self._by_age((State.LOADED, State.LOADING)):
+            if resident.evictable:
+                resident.unload(Trigger.EVICT, Cause.EVICTED)
+                return True
+            if resident.yields:
+                self.workers.yield_load(resident, Trigger.EVICT)
+                return True
+        return False
+
+    def _tell(self) -> bool:
+        if not self._told:
+            self._told = True
+            worst = max(self._by_age(_SERVING), key=lambda resident: resident.charge, default=None)
+            if worst is not None:
+                self.house.announce(worst, worst.state, "overrun")
+        return False
+
+    def _by_age(self, states: tuple[State, ...]) -> list[ResidencyManager]:
+        residents = [r for r in self.house.residents.values() if r.state in states]
+        return sorted(residents, key=lambda resident: (resident.last_used, resident.key))
+
+    def _refuse(self, resident: ResidencyManager, growth: Growth, most: int) -> None:
+        resident.current.growth = None
+        grant = resident.current.grant
+        error = ContextExceeded(
+            f"the request needs {grant + growth.bytes} bytes of KV cache; model {resident.name!r} can be given at most "
+            f"{grant + most - resident.charge} bytes here"
+        )
+        self.house.emit(FailRequest(resident.key, resident.generation, growth.request, error))
+
+    def _serving(self, key: str, generation: int) -> ResidencyManager | None:
+        resident = self.house.residents.get(key)
+        if resident is None or resident.generation != generation or resident.state not in _SERVING:
+            self.house.count("report of nothing loaded")
+            return None
+        return resident

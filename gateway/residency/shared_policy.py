@@ -1,0 +1,52 @@
+"""The residency policy of a resident that several registry ids share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from gateway.residency.values import ModelInfo
+
+__all__ = ["SharedPolicy"]
+
+_PRIORITIES = ("low", "normal", "high")
+_WIDTH_UNKNOWN_LIMIT = 64
+_LEAST_LIMIT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPolicy:
+    """Each wait is the longest that one of the ids asks for, the priority the highest."""
+
+    infos: tuple[ModelInfo, ...]
+    load_timeout_s: float
+    drain_timeout_s: float
+    abandon_grace_s: float
+    priority: int  # 0 low, 1 normal, 2 high
+
+    @classmethod
+    def of(cls, infos: Sequence[ModelInfo]) -> SharedPolicy:
+        """At least one id."""
+        policies = [info.policy for info in infos]
+        return cls(
+            infos=tuple(infos),
+            load_timeout_s=max(policy.load_timeout_s for policy in policies),
+            drain_timeout_s=max(policy.drain_timeout_s for policy in policies),
+            abandon_grace_s=max(policy.abandon_grace_s for policy in policies),
+            priority=max(_PRIORITIES.index(policy.priority) for policy in policies),
+        )
+
+    def ttl_s(self, used: Collection[str]) -> float:
+        """The longest of the ids used; of all, when none was."""
+        ttls = [info.policy.ttl_s for info in self.infos if info.id in used]
+        return max(ttls or [info.policy.ttl_s for info in self.infos])
+
+
+def caller_limit(info: ModelInfo, width: int | None) -> int:
+    """Callers without a lease plus leased but unadmitted ones that a resident may have at a time.
+
+    ``width``: rows its last load decoded together; None before the first.
+    """
+    if info.policy.queue_limit is not None:
+        return max(1, info.policy.queue_limit)
+    return _WIDTH_UNKNOWN_LIMIT if width is None else max(_LEAST_LIMIT, 2 * width)
