@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import mlx.core as mx
 
 from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, InvalidField
+from engines.gguf import kernels
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
@@ -41,20 +42,11 @@ class Tokenizer(Protocol):
     """What the engine asks of a tokenizer; :class:`engines.gguf.tokenizer.GgufTokenizer` is one."""
 
     @property
-    def eos_ids(self) -> frozenset[int]: ...
-
-    @property
     def vocab_size(self) -> int: ...
 
-    def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = False) -> list[int]: ...
+    def encode(self, text: str) -> list[int]: ...
 
     def detokenizer(self, *, keep_leading_space: bool = False) -> Detokenizer: ...
-
-
-class RenderChat(Protocol):
-    """Renders a chat prompt with the checkpoint's template or the prompt's own, and says whether BOS stands in it already."""
-
-    def __call__(self, prompt: ChatPrompt) -> tuple[str, bool]: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,8 @@ class GgufTextEngine:
     Args:
         model: the mlx-lm model.
         tokenizer: of the same checkpoint.
-        render_chat: chat messages to text.
+        encode_chat: a chat prompt to token ids, by the model's template.
+        eos_ids: every token that ends an answer.
         info: what is announced; its width and context are obeyed.
         kv_cost: what a row's caches take.
         grant_bytes: what KV may hold; None: no bound.
@@ -90,7 +83,8 @@ class GgufTextEngine:
         self,
         model: LanguageModel,
         tokenizer: Tokenizer,
-        render_chat: RenderChat,
+        encode_chat: Callable[[ChatPrompt], Sequence[int]],
+        eos_ids: frozenset[int],
         info: EngineInfo,
         kv_cost: KvCost,
         grant_bytes: int | None = None,
@@ -99,11 +93,11 @@ class GgufTextEngine:
     ) -> None:
         self._info = info
         self._tokenizer = tokenizer
-        self._render_chat = render_chat
+        self._encode_chat = encode_chat
         self._batcher = Batcher(
             model,
             width=info.width,
-            eos_ids=tokenizer.eos_ids,
+            eos_ids=eos_ids,
             admission=KvAdmission(kv_cost, grant_bytes),
             pacer=pacer or Pacer(),
         )
@@ -160,8 +154,7 @@ class GgufTextEngine:
     def _tokens(self, request: TextRequest) -> Sequence[int]:
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
-            text, has_bos = self._render_chat(prompt)
-            tokens: Sequence[int] = self._tokenizer.encode(text, add_bos=False if has_bos else None, parse_special=True)
+            tokens = self._encode_chat(prompt)
         elif isinstance(prompt, TextPrompt):
             tokens = self._tokenizer.encode(prompt.text)
         else:
@@ -217,6 +210,10 @@ class GgufTextEngine:
         for row_event in row_events:
             events += self._answer(row_event)
         return events
+
+    def set_cores(self, cores: int) -> None:
+        """This worker's share of the CPU cores."""
+        kernels.set_cores(cores)
 
     def set_grant(self, grant_bytes: int) -> None:
         """Holds for rows that run too: the youngest give way, and start again when there is room."""

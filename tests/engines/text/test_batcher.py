@@ -108,7 +108,7 @@ ARRIVALS = st.lists(
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mamba"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     arrivals=ARRIVALS,
     # Rows of at most 36 tokens count as 256 bytes each: so many rows are granted from such a tick on.
@@ -349,6 +349,17 @@ def test_a_row_that_outgrows_the_grant_alone_ends_there() -> None:
     events = run(batcher)
     assert events[-1] == RowStopped(1)
     assert 14 <= len(tokens_of(events, 1)) <= 17  # the prompt's 240 tokens and these fill 256
+
+
+def test_rows_that_can_never_resume_end_where_they_were() -> None:
+    batcher = make_batcher(stock_model("llama"), chunk=300)
+    for i in range(2):
+        batcher.submit(replace(make_row(i, prompt(254, i), 40), least_tokens=255, expected_tokens=260))
+    events = list[RowEvent]()
+    while len(tokens_of(events, 1)) < 4:
+        events += batcher.step()
+    batcher.admission = replace(batcher.admission, grant_bytes=256)
+    assert run(batcher) == [RowStopped(0), RowStopped(1)]
 
 
 def test_a_smaller_grant_holds_for_rows_that_run() -> None:

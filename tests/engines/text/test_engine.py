@@ -50,13 +50,10 @@ class ScriptTokenizer:
 
     def __init__(self, pieces: Sequence[str | bytes]) -> None:
         self.pieces = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-        self.eos_ids = frozenset({len(pieces)})
         self.vocab_size = len(pieces) + 1
-        self.encoded = list[tuple[str, bool | None, bool]]()
         self.kept_spaces = list[bool]()
 
-    def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = False) -> list[int]:
-        self.encoded.append((text, add_bos, parse_special))
+    def encode(self, text: str) -> list[int]:
         return [0] * len(text)
 
     def detokenizer(self, *, keep_leading_space: bool = False) -> ScriptDetokenizer:
@@ -93,7 +90,8 @@ def script_engine(
     return GgufTextEngine(
         ScriptModel(tokenizer.vocab_size),
         tokenizer,
-        lambda prompt: ("".join(m.content or "" for m in prompt.messages), prompt.template == "with bos"),
+        lambda prompt: [0] * sum(len(message.content or "") for message in prompt.messages),
+        frozenset({tokenizer.vocab_size - 1}),
         EngineInfo(kv_bytes_per_token=1, context=context, width=width, kernels="portable", device="cpu"),
         KvCost(1),
         grant,
@@ -240,14 +238,10 @@ def test_a_prompt_and_answer_that_fill_the_context_exactly_are_served() -> None:
     assert isinstance(run(engine)[-1], Finished)
 
 
-def test_special_tokens_are_parsed_in_templates_and_not_in_plain_text() -> None:
-    tokenizer = ScriptTokenizer(["a"])
-    engine = script_engine([], tokenizer=tokenizer)
-    message = ChatMessage(role="user", content="hi")
-    engine.prepare(ask(prompt=TextPrompt(text="hi")))
-    engine.prepare(ask(prompt=ChatPrompt(messages=(message,))))
-    engine.prepare(ask(prompt=ChatPrompt(messages=(message,), template="with bos")))
-    assert tokenizer.encoded == [("hi", None, False), ("hi", None, True), ("hi", False, True)]
+def test_a_chat_goes_through_the_chat_encoder() -> None:
+    engine = script_engine(["a"])
+    messages = (ChatMessage(role="system", content="abc"), ChatMessage(role="user", content="de"))
+    assert engine.prepare(ask(prompt=ChatPrompt(messages=messages))).tokens == (0,) * 5
 
 
 def test_a_space_that_begins_the_answer_is_kept_where_it_goes_on_with_the_prompt() -> None:
@@ -338,7 +332,7 @@ def test_a_broken_forward_pass_fails_every_request_and_then_the_engine() -> None
     tokenizer = ScriptTokenizer(["x"] * 50)
     model = ScriptModel(tokenizer.vocab_size)
     info = EngineInfo(kv_bytes_per_token=1, context=100, width=1, kernels="portable", device="cpu")
-    engine = GgufTextEngine(model, tokenizer, lambda prompt: ("", False), info, KvCost(1))
+    engine = GgufTextEngine(model, tokenizer, lambda prompt: [], frozenset(), info, KvCost(1))
     submit(engine, 1, ask())
     submit(engine, 2, ask())
     while not text_of(engine.step(), 1):
@@ -408,9 +402,8 @@ def test_a_preempted_request_is_admitted_once_and_its_text_is_whole() -> None:
 
 def real_engine() -> GgufTextEngine:
     tokenizer = ScriptTokenizer(["x"] * (VOCABULARY - 1))
-    assert tokenizer.eos_ids == {EOS}
     info = EngineInfo(kv_bytes_per_token=512, context=500, width=2, kernels="portable", device="cpu")
-    return GgufTextEngine(stock_model("llama"), tokenizer, lambda prompt: ("", False), info, KvCost(512))
+    return GgufTextEngine(stock_model("llama"), tokenizer, lambda prompt: [], frozenset({EOS}), info, KvCost(512))
 
 
 def test_kv_is_measured_while_rows_run_and_gone_after() -> None:

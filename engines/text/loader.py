@@ -1,0 +1,57 @@
+"""Builds the text engine of a GGUF checkpoint: header, model, tokenizer, chat template, engine."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from engines.gguf import kernels
+from engines.gguf.model import build_model
+from engines.gguf.tokenizer import GgufTokenizer
+from engines.header import read_header
+from engines.interface import EngineInfo, ReportProgress
+from engines.scheduling.admission import KvCost
+from engines.text.batcher import LanguageModel, can_batch
+from engines.text.chat_prompt import ChatEncoder
+from engines.text.engine import GgufTextEngine
+from engines.wire import LoadModel
+
+__all__ = ["build"]
+
+# Rows decoded together where the registry does not say. A CPU is soon short of arithmetic; a GPU gains from more rows for
+# longer than most people have clients.
+_CPU_WIDTH = 8
+_GPU_WIDTH = 32
+
+
+def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
+    """The engine of ``load.spec``, on the calling thread, which must make every later call but ``prepare``.
+
+    CheckpointError and UnsupportedModel say which file and what in it.
+    """
+    spec = load.spec
+    header = read_header(spec.paths[0])
+    tokenizer = GgufTokenizer.from_metadata(header.metadata)  # first: a file without one is known at once
+    chat = ChatEncoder(tokenizer)
+    built = build_model(header, report, dtype=spec.dtype, context=spec.context)
+    on_cpu = mx.default_device().type == mx.DeviceType.cpu
+    info = EngineInfo(
+        kv_bytes_per_token=built.kv_bytes_per_token,
+        context=built.context,
+        width=_width(built.model, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH),
+        kernels=kernels.backend_name(),
+        device="cpu" if on_cpu else "gpu",
+    )
+    return GgufTextEngine(
+        built.model,
+        tokenizer,
+        chat.tokens,
+        tokenizer.eos_ids | chat.end_of_turn_ids(),
+        info,
+        KvCost(built.kv_bytes_per_token, built.kv_window_bytes_per_token, built.kv_window_tokens),
+        load.grant_bytes,
+    )
+
+
+def _width(model: LanguageModel, concurrency: int | None, default: int) -> int:
+    """Rows decoded together: what was asked for, but one where a cache of the model cannot hold several."""
+    return (concurrency or default) if can_batch(model) else 1
