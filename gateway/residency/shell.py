@@ -19,14 +19,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 from gateway.errors import GatewayError, ShuttingDown
+from gateway.machine import free_memory, read_machine
 from gateway.registry.catalog import Catalog, ResolvedModel
 from gateway.residency import messages as core
 from gateway.residency.lease import Lease
 from gateway.residency.manager import ModelManager
-from gateway.residency.worker_fleet import WorkerFleet, WorkerStatistics
+from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
+from gateway.residency.worker_fleet import ProcessStatistics, WorkerFleet
 from gateway.residency.worker_process import WorkerCommand
 from gateway.settings import Settings
 
@@ -53,7 +54,8 @@ class Residency:
                 budget_bytes=settings.memory.budget_bytes,
                 policy=settings.memory.policy,
                 unload_timeout_s=settings.workers.unload_timeout_s,
-            )
+            ),
+            device_free=_device_free(settings),
         )
         self._told: dict[str, tuple[str, bool]] = {}  # id → resident key and usable, as the core was told
         self._ids = count(1)  # waiters and admin verbs
@@ -147,7 +149,7 @@ class Residency:
             lease.release()
 
     def _ask(self, lease: Lease, client: str, route: str) -> None:
-        grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, self._loop.time())
+        grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, now=self._loop.time())
         self._waiters[lease.waiter] = lease
         if grant is not None:
             self._grant(grant)
@@ -268,13 +270,20 @@ class Residency:
 
 @dataclass(frozen=True)
 class ResidencyStatistics:
-    """The manager's snapshot, and the processes."""
+    """The manager's snapshot, and the processes as the system sees them."""
 
-    budget: Any
-    models: tuple[Any, ...]
-    queue: tuple[Any, ...]
-    leases: tuple[Any, ...]
-    workers: tuple[WorkerStatistics, ...]
+    budget: BudgetStatistics
+    models: tuple[ModelStatistics, ...]
+    queue: tuple[QueueStatistics, ...]
+    leases: tuple[LeaseStatistics, ...]
+    workers: tuple[ProcessStatistics, ...]
+
+
+def _device_free(settings: Settings) -> Callable[[], int | None]:
+    """Bytes really free on the device; None where nothing but MLX knows (GPUs), and in a rehearsal."""
+    if settings.memory.device_bytes is not None or read_machine().device != "cpu":
+        return lambda: None
+    return free_memory
 
 
 def _told(model: ResolvedModel) -> tuple[str, bool]:

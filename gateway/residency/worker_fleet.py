@@ -30,7 +30,7 @@ from gateway.residency.worker_host import WorkerHost, WorkerMessage
 from gateway.residency.worker_process import WorkerCommand, WorkerExit
 from gateway.settings import WorkerSettings
 
-__all__ = ["WorkerEffect", "WorkerFleet", "WorkerStatistics"]
+__all__ = ["ProcessStatistics", "WorkerEffect", "WorkerFleet"]
 
 WorkerEffect = core.StartWorker | core.SendClose | core.KillWorker | core.ObserveRelease | core.SetGrant | core.Shed
 
@@ -38,7 +38,7 @@ logger = logging.getLogger("innkeeper.residency")
 
 
 @dataclass(frozen=True)
-class WorkerStatistics:
+class ProcessStatistics:
     """One worker process. ``model`` is None for a spare; ``device_bytes`` is what it measured last."""
 
     pid: int
@@ -84,11 +84,11 @@ class WorkerFleet:
         member = self._members.get((key, generation))
         return None if member is None else member.host
 
-    def statistics(self) -> tuple[WorkerStatistics, ...]:
+    def statistics(self) -> tuple[ProcessStatistics, ...]:
         """Every process, spares last."""
         residents = tuple(member.statistics() for member in self._members.values())
         return residents + tuple(
-            WorkerStatistics(host.pid, None, None, resident_bytes(host.pid), 0, None, None)
+            ProcessStatistics(host.pid, None, None, resident_bytes(host.pid), 0, None, None)
             for host in self.spares.hosts
         )
 
@@ -264,10 +264,10 @@ class _Member:
     def worker_exited(self, host: WorkerHost, exit: WorkerExit) -> None:
         self._fleet.exited(self, exit)
 
-    def statistics(self) -> WorkerStatistics:
+    def statistics(self) -> ProcessStatistics:
         memory, ready = self.host.memory, self.host.ready
         measured = 0 if memory is None else memory.static + memory.kv + memory.prompt_cache + memory.mlx_cache
-        return WorkerStatistics(
+        return ProcessStatistics(
             pid=self.host.pid,
             model=self.model,
             generation=self.generation,

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from engines.wire import Finished
+from engines.wire import Failed, Finished
 from gateway.errors import GatewayError, ModelLoadFailed, ModelTooLarge, ShuttingDown, WorkerDied
 from gateway.residency.worker_process import WorkerCommand
 from tests.engines.helpers_worker import lives, stop
@@ -223,6 +223,6 @@ async def test_shell_operator_loads_and_unloads() -> None:
 async def test_shell_error_of_one_request_leaves_its_worker() -> None:
     async with house(sim("a", keys="context: 8")) as inn, inn.acquire("a") as lease:
         events = [event async for event in lease.stream(words(1, "x " * 9))]
-        assert events[-1].error.code == "context_length_exceeded"  # type: ignore[union-attr]
+        assert isinstance(events[-1], Failed) and events[-1].error.code == "context_length_exceeded"
         events = [event async for event in lease.stream(words(1))]
         assert isinstance(events[-1], Finished)
