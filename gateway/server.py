@@ -39,6 +39,7 @@ from gateway.live import LiveResponses
 from gateway.logs import configure_logging, log_event
 from gateway.network import is_loopback
 from gateway.registry.catalog import Catalog
+from gateway.residency.shell import Residency as ModelResidency
 from gateway.services import Residency
 from gateway.settings import ServerSettings, Settings
 
@@ -74,10 +75,7 @@ def serve(
     configure_logging()
     for warning in settings.memory.warnings:
         log_event(logger, logging.WARNING, "memory setting", warning=warning)
-    if residency is None:
-        from gateway.residency.shell import Residency as ModelResidency
-
-        residency = ModelResidency(settings, catalog)
+    residency = residency or ModelResidency(settings, catalog)
     server = _Server(_config(settings.server, create_app(settings, catalog, residency)))
     gateway = _Gateway(settings.server, server, residency, on_reload or _log_reload)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:

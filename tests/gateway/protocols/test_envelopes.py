@@ -10,7 +10,6 @@ from gateway import errors
 from gateway.errors import GatewayError, InvalidApiKey, InvalidRequest, ServerOverloaded, WorkerDied
 from gateway.protocols.envelopes import render
 
-
 OPENAI = {"error": {"message": "no", "type": "invalid_request_error", "param": "n", "code": "invalid_request_error"}}
 ANTHROPIC = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}, "request_id": "r"}
 
