@@ -105,8 +105,9 @@ def _mapping(message: ChatMessage) -> dict[str, Any]:
 
 
 def _with_object_arguments(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, dict) else None
-    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
+        return call
+    arguments = function.get("arguments")
     if not isinstance(arguments, str):
         return call
     try:

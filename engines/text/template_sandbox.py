@@ -117,23 +117,30 @@ class _GenerationTag(Extension):
 
 
 def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> str:
-    text, old, new = str(text), str(old), str(new)
-    _check_length(len(text) + text.count(old) * len(new))
-    return text.replace(old, new, -1 if count is None else count)
+    whole, part, other = str(text), str(old), str(new)
+    _check_length(len(whole) + whole.count(part) * len(other))
+    return whole.replace(part, other, -1 if count is None else count)
 
 
 def _join(value: Iterable[Any], separator: Any = "", attribute: str | None = None) -> str:
+    between = str(separator)
     texts = [str(item if attribute is None else item[attribute]) for item in value]
-    _check_length(sum(map(len, texts)) + len(texts) * len(str(separator)))
-    return str(separator).join(texts)
+    _check_length(sum(map(len, texts)) + len(texts) * len(between))
+    return between.join(texts)
+
+
+def _join_method(separator: str, value: Iterable[Any]) -> str:
+    return _join(value, separator)
 
 
 def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     lines = str(text).split("\n")
     indention = width if isinstance(width, str) else " " * min(width, _MAX_WIDTH)
     _check_length(len(str(text)) + len(lines) * len(indention))
-    indented = [indention + line if (first or place) and (blank or line) else line for place, line in enumerate(lines)]
-    return "\n".join(indented)
+    for place, line in enumerate(lines):
+        if (place and (blank or line)) or (first and not place):
+            lines[place] = indention + line
+    return "\n".join(lines)
 
 
 def _to_json(
@@ -211,7 +218,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(text, str) and obj.__name__ == "replace":
             return _replace(text, *args, **kwargs)
         if isinstance(text, str) and obj.__name__ == "join":
-            return _join(*args, separator=text, **kwargs)
+            return _join_method(text, *args, **kwargs)
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:

@@ -54,6 +54,8 @@ class SentencePieceModel:
         """The ids of ``text``; ``at_start`` says that it begins the prompt or follows a special token."""
         if self._removes_spaces:
             text = re.sub(" +", " ", text).strip(" ")
+            if not text:
+                return []
         if self.add_space_prefix and at_start:
             text = " " + text
         ids: list[int] = []
