@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +40,25 @@ class Process:
         async with asyncio.timeout(within_s):
             return await self.process.wait()
 
-    async def stream(self) -> AsyncIterator[str]:
+    async def stream(self, model: str = "a") -> AsyncIterator[str]:
         """The lines of an endless stream."""
-        async with self.client.stream("POST", CHAT, json=chat_body(stream=True)) as answer:
+        async with self.client.stream("POST", CHAT, json=chat_body(model=model, stream=True)) as answer:
             assert answer.status_code == 200
             async for line in answer.aiter_lines():
                 yield line
 
 
+def server(**settings: Any) -> AbstractAsyncContextManager[Process]:
+    """A server over a fake residency."""
+    return started("-m", "tests.gateway.helpers_fake_server", json.dumps({"port": 0, **settings}))
+
+
 @asynccontextmanager
-async def server(**settings: Any) -> AsyncIterator[Process]:
+async def started(*arguments: str) -> AsyncIterator[Process]:
     """A started server, killed at the end unless it is gone."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.gateway.helpers_fake_server", json.dumps({"port": 0, **settings}),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+        sys.executable, *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert process.stdout is not None
     try:
@@ -60,9 +66,9 @@ async def server(**settings: Any) -> AsyncIterator[Process]:
             line = (await process.stdout.readline()).decode()
         found = re.fullmatch(r"Innkeeper is ready at (http://127\.0\.0\.1:[0-9]+)\n", line)
         assert found, line
-        started = Process(process, found[1])
-        async with started.client:
-            yield started
+        running = Process(process, found[1])
+        async with running.client:
+            yield running
     finally:
         if process.returncode is None:
             process.kill()
@@ -172,3 +178,42 @@ async def test_start_refused_is_a_message_and_status_1() -> None:
         _, told = await process.communicate()
     assert process.returncode == 1
     assert told.decode().startswith("server.host 0.0.0.0 can be reached from other machines")
+
+
+REGISTRY = """
+server: {port: 0, shutdown_grace_s: 5, keepalive_s: 0.2}
+memory: {budget: 10GiB, device: 16GiB}
+models:
+  - {id: slow, source: "sim:", simulate: {weights: 1GiB, tokens_per_s: 20}}
+  - {id: prefilling, source: "sim:", simulate: {weights: 1GiB, ttft_s: 1000}}
+  - {id: loading, source: "sim:", simulate: {weights: 1GiB, load_s: 1000}}
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text() if Path("/proc/self").exists() else True
+
+
+@pytest.mark.parametrize("model", ["slow", "prefilling", "loading"])
+async def test_sigterm_with_real_workers_ends_streams_and_leaves_no_process(model: str, tmp_path: Path) -> None:
+    registry = tmp_path / "registry.yaml"
+    registry.write_text(REGISTRY)
+    async with started("-m", "gateway.cli", "serve", "--registry", str(registry)) as running:
+        lines = running.stream(model)
+        await anext(lines)  # text, or the first keep-alive
+        workers = [worker["pid"] for worker in (await running.client.get("/admin/status")).json()["workers"]]
+        assert workers
+        began = time.monotonic()
+        running.signal(signal.SIGTERM)
+        refusal = await refuse_of_new_work(running)
+        rest = [line async for line in lines if line]
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "shutting_down")
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2][6:])["error"]["code"] == "shutting_down"
+        assert await running.exit_status(within_s=START_S) == 0
+        assert time.monotonic() - began < 6
+        assert not [pid for pid in workers if is_running(pid)]
