@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -42,14 +43,22 @@ _WIDE_FIELD = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|:[^{}]*\{")
 _REFUSED_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "format_map"})
 _REFUSED_FILTERS = frozenset({"center", "batch", "slice", "round", "wordwrap", "urlize", "filesizeformat", "random"})
 
-_steps_left: ContextVar[int] = ContextVar("steps_left", default=MAX_STEPS)
+
+@dataclass
+class _Steps:
+    """What one rendering may still spend. One thread renders it."""
+
+    left: int = MAX_STEPS
+
+
+_rendering: ContextVar[_Steps] = ContextVar("rendering")
 
 
 def _spend(steps: int) -> None:
-    left = _steps_left.get() - steps
-    if left < 0:
+    rendering = _rendering.get()
+    rendering.left -= steps
+    if rendering.left < 0:
         raise SecurityError(f"the template runs for more than {MAX_STEPS} loop turns and calls")
-    _steps_left.set(left)
 
 
 def _check_length(characters: int) -> None:
@@ -59,7 +68,7 @@ def _check_length(characters: int) -> None:
 
 def render_bounded(template: Template, variables: dict[str, Any]) -> str:
     """The template's output. SecurityError past the bounds, any other TemplateError or Python error that it makes."""
-    token = _steps_left.set(MAX_STEPS)
+    token = _rendering.set(_Steps())
     try:
         pieces: list[str] = []
         characters = 0
@@ -69,7 +78,7 @@ def render_bounded(template: Template, variables: dict[str, Any]) -> str:
             pieces.append(piece)
         return "".join(pieces)
     finally:
-        _steps_left.reset(token)
+        _rendering.reset(token)
 
 
 def _bounded_loop(items: Any) -> Any:
