@@ -21,7 +21,7 @@ TOLERANCE = 1e-4
 SUMS_IN_ANOTHER_ORDER = (
     2e-4  # leaves and stock layers use different matrix products, and random blocks have heavy tails
 )
-TOKENS = mx.array([[(7 * i * i + 3 * i) % 352 for i in range(40)]])  # longer than every window used here
+TOKENS = mx.array([[(7 * i * i + 3 * i) % 352 for i in range(24)]])  # longer than every window used here
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -133,7 +133,7 @@ def test_logits_with_cache_equal_logits_without(family: str, tmp_path: Path) -> 
     model = build_model(read_header(tiny.write(tmp_path / "cached.gguf"))).model
     cache = make_prompt_cache(model)
     stepwise = [model(TOKENS[:, :17], cache=cache)]
-    stepwise += [model(TOKENS[:, i : i + 1], cache=cache) for i in range(17, 40)]
+    stepwise += [model(TOKENS[:, i : i + 1], cache=cache) for i in range(17, 24)]
     assert apart(mx.concatenate(stepwise, axis=1), tiny.stock(TOKENS)) < TOLERANCE
 
 

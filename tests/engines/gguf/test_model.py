@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,35 @@ def test_building_draws_no_stock_weights(tmp_path: Path) -> None:
     held = sum(tensor.nbytes for tensor in header.tensors.values())
     assert mx.get_peak_memory() - before < held + 2 * largest + 64 * 1024
     del built
+
+
+KEYS = (
+    "context_length",
+    "embedding_length",
+    "block_count",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "rope.freq_base",
+    "rope.dimension_count",
+    "rope.scaling.factor",
+    "rope.scaling.type",
+)
+WILD: tuple[CheckpointValue, ...] = (0, 1, 3, (1 << 31) - 1, (1 << 32) - 1, 1 << 40, -1, True, 0.0, 1e-30, 1e30, "yarn")
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "phi3"])
+def test_wild_values_are_refused_or_run(family: str, tmp_path: Path) -> None:
+    tiny = tiny_model(family, quant="Q4_0")
+    for key, value in itertools.product(KEYS, WILD):
+        header = read_header(tiny.write(tmp_path / "wild.gguf", metadata={f"{family}.{key}": value}))
+        try:
+            built = build_model(header)
+        except CheckpointError as error:
+            assert "wild.gguf" in error.message
+        else:
+            mx.eval(built.model(TOKENS[:, :2], cache=make_prompt_cache(built.model)))
