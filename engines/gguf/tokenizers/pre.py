@@ -63,6 +63,19 @@ _LLAMA3 = PreRule((_CL100K,), ignore_merges=True, add_bos=True)
 _LLAMA3_MERGES = PreRule((_CL100K,))
 _QWEN = PreRule((_QWEN2,))
 _O200K = PreRule((_cased(_CONTRACTION + "?", r"\p{N}{1,3}"),))
+# DeepSeek's list of cased letters: those of Unicode but for scripts and blocks that it leaves out.
+_DEEPSEEK_LETTERS = (
+    "[[\\p{Lu}\\p{Ll}\\p{Lt}\u0295]&&[^\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8a\u2d00-\u2d2d\ua790-\ua7fa\uab30-\uab6d"
+    "\U00010570-\U000105bc\U00010d50-\U00010d85\U00016e40-\U0001df96]]"
+)
+_DEEPSEEK_LLM = (
+    r"[\r\n]",
+    rf"\s?{_DEEPSEEK_LETTERS}+",
+    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s+$",
+    r"[一-龥ࠀ-一가-퟿]+",
+    r"\p{N}+",
+)
 _SENTENCES = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
 RULES: dict[str, PreRule] = {
@@ -84,6 +97,7 @@ RULES: dict[str, PreRule] = {
     "tekken": PreRule((_cased("", r"\p{N}"),), ignore_merges=True, add_bos=True),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _O200K),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), PreRule(_DEEPSEEK3)),
+    "deepseek-llm": PreRule(_DEEPSEEK_LLM),
     "deepseek-coder": PreRule((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
     "falcon": PreRule((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "seed-coder": PreRule((_tiktoken(r"\p{N}").replace(_SYMBOLS, r" ?[^\s\p{L}\p{N}\r\n]+"),)),

@@ -91,6 +91,7 @@ def test_byte_level_decoding_gives_any_text_back(pre: str, text: str) -> None:
         ("helloWORLD's", "gpt-4o", ["hello", "WORLD's"]),
         ("helloWORLD's", "tekken", ["hello", "WORLD", "'s"]),
         ("(hello) x+1\n\n", "llama-bpe", ["(hello", ")", "Ġx", "+", "1", "ĊĊ"]),
+        ("It's 12  x", "deepseek-llm", ["It", "'", "s", "Ġ", "12", "Ġ", "Ġx"]),
         ("a  b   \n c", "qwen2", ["a", "Ġ", "Ġb", "ĠĠĠĊ", "Ġc"]),
     ],
 )
