@@ -10,8 +10,9 @@ from typing import Literal
 
 __all__ = ["Pacer"]
 
-TARGET_S = 0.7  # what a chunk aims at; a tick may last about 1 s
-FIRST_CHUNK = 4  # tokens; before anything is measured. The slowest device that is worth using does it in about 1 s
+TARGET_S = 0.7  # what a chunk aims at
+LIMIT_S = 1.0  # what it may come to
+FIRST_CHUNK = 8  # tokens; before anything is measured. The slowest device that is worth using does it in about 1 s
 LARGEST_CHUNK = 2048  # tokens; more gains nothing on any device
 _MOST_GROWTH = 4.0
 _MOST_SHRINK = 1 / 8
@@ -41,7 +42,8 @@ class Pacer:
         """A prefill chunk of this many tokens lasted this long."""
         seconds = max(seconds, 1e-6)
         self._least_s = seconds if self._least_s is None else min(seconds, self._least_s)
-        allowed = max(TARGET_S, _OVER_LEAST * self._least_s)
+        stretched = _OVER_LEAST * self._least_s
+        allowed = max(TARGET_S, min(stretched, LIMIT_S) if self._least_s <= LIMIT_S else stretched)
         # A prompt's last, short chunk says nothing about longer ones, unless even it was too long.
         if tokens >= self.chunk_tokens or seconds > allowed:
             factor = min(max(allowed / seconds, _MOST_SHRINK), _MOST_GROWTH)

@@ -4,9 +4,9 @@ A row waits in a queue (first come, first served), is prefilled in a one-row bat
 the rows that decode. One call of ``step`` is one tick: a row is started, or a chunk prefilled, or a token decoded for each
 row. Rows may be submitted and cancelled between any two ticks.
 
-``GenerationBatch`` runs one token ahead: when a token is reported, the next one is already drawn. A row that leaves early
-loses that token; one that is preempted draws the same one again when it resumes, since a draw depends only on the row's seed
-and the token's position.
+Where kernels are lazy the batch runs one token ahead: when a token is reported, the next is already drawn. A row that leaves
+early loses that token; one that is preempted draws the same one again when it resumes, since a draw depends only on the
+row's seed and the token's position.
 """
 
 from __future__ import annotations
@@ -114,33 +114,55 @@ class _DecodingBatch(GenerationBatch):
     """mlx-lm's batch with our own step.
 
     ``samplers`` carries each row's :class:`SamplingParameters`, so that joins and leaves keep them in order. Log-probabilities
-    are computed only for rows that ask.
+    are computed only for rows that ask. ``_next_tokens`` are the tokens last drawn, ``tokens`` what the cache holds.
+
+    With ``runs_ahead`` the next token is dispatched before the last is reported, as in mlx-lm, so that the device does not
+    wait for us. Kernels that compute in the call would only delay each token by the next; without it a token is reported as
+    soon as it is drawn.
     """
 
-    _plan: SamplerPlan | None = None
+    def __init__(self, *fields: Any, runs_ahead: bool) -> None:
+        self.runs_ahead = runs_ahead
+        self._plan: SamplerPlan | None = None
+        self._first_reported = False
+        super().__init__(*fields)  # calls _step to draw the first token
+
+    def history(self, index: int) -> tuple[int, ...]:
+        """A row's prompt and every token that has been reported of it."""
+        tokens = tuple(self.tokens[index])
+        return tokens if self.runs_ahead else (*tokens, cast(int, self._next_tokens[index].item()))
 
     def _step(self) -> tuple[list[int], list[mx.array]]:
-        """Dispatches the next token of every row, then answers the one dispatched before, and its log-probabilities
-        (None for a row that did not ask)."""
-        inputs, reported = self._next_tokens, self._next_logprobs
+        """Answers the next token of every row, and its log-probabilities (None for a row that did not ask)."""
+        if self._plan is None:
+            self._draw()
+            return [], []
+        if self.runs_ahead:
+            reported = self._next_tokens, self._next_logprobs
+            # When every row ends with the token it has, none is to be drawn.
+            if any(n + 1 < most for n, most in zip(self._num_tokens, self.max_tokens, strict=True)):
+                self._draw()
+        else:
+            if self._first_reported:
+                self._draw()
+            self._first_reported = True
+            reported = self._next_tokens, self._next_logprobs
+        return cast(list[int], reported[0].tolist()), reported[1]
+
+    def _draw(self) -> None:
+        """Dispatches the forward pass over the tokens last drawn, and the draw of the next."""
         rows = cast(list[SamplingParameters], self.samplers)
-        first = self._plan is None  # called by __init__, with the prompt's last token as input
-        if not first and all(n + 1 >= most for n, most in zip(self._num_tokens, self.max_tokens, strict=True)):
-            return cast(
-                list[int], inputs.tolist()
-            ), reported  # every row ends with the token it has: none is to be drawn
         if self._plan is None or self._plan.rows != rows:
             self._plan = SamplerPlan(rows)
+        inputs = self._next_tokens
         logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
-        # tokens holds what the cache held before this step, so the drawn token stands two places on from its last.
+        # Behind what the cache held before this pass stands its input, and behind that the drawn token.
         self._next_tokens = self._plan.sample(logits, [len(tokens) + 1 for tokens in self.tokens])
         logprobs = [log_probabilities(logits[i]) if row.logprobs else None for i, row in enumerate(rows)]
         self._next_logprobs = cast(list[mx.array], logprobs)
         mx.async_eval(self._next_tokens, [row for row in logprobs if row is not None])  # type: ignore[no-untyped-call]
-        drawn = cast(list[int], inputs.tolist())
-        for tokens, token in zip(self.tokens, drawn, strict=True):
+        for tokens, token in zip(self.tokens, cast(list[int], inputs.tolist()), strict=True):
             tokens.append(token)
-        return drawn, reported
 
     def extract_cache(self, idx: int) -> list[Any]:
         """Nothing keeps the cache of a row that has finished."""
@@ -165,6 +187,7 @@ class Batcher:
         eos_ids: a row that draws one of them has finished.
         admission: which rows the KV grant allows; may be replaced between ticks.
         pacer: whose turn it is, and the size of a chunk.
+        runs_ahead: dispatch the next token before the last is reported; False where the model computes in the call.
         clock: seconds, monotonic.
     """
 
@@ -176,6 +199,7 @@ class Batcher:
         eos_ids: frozenset[int],
         admission: KvAdmission,
         pacer: Pacer,
+        runs_ahead: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.admission = admission
@@ -184,6 +208,7 @@ class Batcher:
         self._merge = can_batch(model)
         self._stop_sequences = StopSequences([[token] for token in sorted(eos_ids)])
         self._pacer = pacer
+        self._runs_ahead = runs_ahead
         self._clock = clock
         self._queue: deque[Row] = deque()
         self._prefill: _Prefill | None = None
@@ -236,7 +261,7 @@ class Batcher:
         if not events and (self._prefill is not None or self._decoding is not None):
             turn = self._pacer.turn(prefilling=self._prefill is not None, decoding=self._decoding is not None)
             if turn == "prefill":
-                self._prefill_chunk()
+                self._prefill_chunk(events)
             else:
                 self._decode(events)
         return events
@@ -275,7 +300,7 @@ class Batcher:
             batch.prompt_cache = cache
         return batch
 
-    def _prefill_chunk(self) -> None:
+    def _prefill_chunk(self, events: list[RowEvent]) -> None:
         """Reads the next chunk of the prompt; with the last one the row joins."""
         prefill = self._prefill
         assert prefill is not None
@@ -288,9 +313,9 @@ class Batcher:
             prefill.done = end
         if prefill.done == len(row.tokens) - 1:
             self._prefill = None
-            self._join(row, batch)
+            self._join(row, batch, events)
 
-    def _join(self, row: Row, batch: PromptProcessingBatch) -> None:
+    def _join(self, row: Row, batch: PromptProcessingBatch, events: list[RowEvent]) -> None:
         joining = _DecodingBatch(
             self._model,
             batch.uids,
@@ -302,8 +327,13 @@ class Batcher:
             batch.logits_processors,
             batch.stop_sequences,
             batch.max_tokens,
+            runs_ahead=self._runs_ahead,
         )
         self._rows[row.id] = row
+        if not self._runs_ahead:
+            self._report(joining, events)
+        if not joining.uids:
+            return
         if self._decoding is None:
             self._decoding = joining
         else:
@@ -314,16 +344,20 @@ class Batcher:
     def _decode(self, events: list[RowEvent]) -> None:
         batch = self._decoding
         assert batch is not None
-        for response in batch.next():
-            finish = cast(Literal["stop", "length"] | None, response.finish_reason)
-            if finish is not None:
-                del self._rows[response.uid]
-            events.append(RowToken(response.uid, response.token, finish, response.logprobs))
+        self._report(batch, events)
         if not batch.uids:
             self._decoding = None
         self._decode_ticks += 1
         if self._decode_ticks % _CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
+
+    def _report(self, batch: _DecodingBatch, events: list[RowEvent]) -> None:
+        """The next token of each row of a batch; rows that end with it have left the batch."""
+        for response in batch.next():
+            finish = cast(Literal["stop", "length"] | None, response.finish_reason)
+            if finish is not None:
+                del self._rows[response.uid]
+            events.append(RowToken(response.uid, response.token, finish, response.logprobs))
 
     def _leave(self, row_id: int) -> None:
         batch = self._decoding
@@ -370,7 +404,7 @@ class Batcher:
             return
         batch = self._decoding
         assert batch is not None
-        row, tokens = self._rows[batch.uids[-1]], tuple(batch.tokens[-1])
+        row, tokens = self._rows[batch.uids[-1]], batch.history(-1)
         self._leave(row.id)
         resumed = replace(
             row,

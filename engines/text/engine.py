@@ -77,6 +77,7 @@ class GgufTextEngine:
         kv_cost: what a row's caches take.
         grant_bytes: what KV may hold; None: no bound.
         pacer: whose turn it is, and the size of a prefill chunk.
+        runs_ahead: False where the model's kernels compute in the call (see :class:`Batcher`).
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class GgufTextEngine:
         grant_bytes: int | None = None,
         *,
         pacer: Pacer | None = None,
+        runs_ahead: bool = True,
     ) -> None:
         self._info = info
         self._tokenizer = tokenizer
@@ -100,6 +102,7 @@ class GgufTextEngine:
             eos_ids=eos_ids,
             admission=KvAdmission(kv_cost, grant_bytes),
             pacer=pacer or Pacer(),
+            runs_ahead=runs_ahead,
         )
         self._sequences: dict[int, TextSequence] = {}
         self._ended: list[Event] = []  # terminal events that the next step answers

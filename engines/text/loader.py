@@ -49,6 +49,7 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
         info,
         KvCost(built.kv_bytes_per_token, built.kv_window_bytes_per_token, built.kv_window_tokens),
         load.grant_bytes,
+        runs_ahead=kernels.backend().lazy,
     )
 
 

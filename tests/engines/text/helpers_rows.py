@@ -143,7 +143,13 @@ def make_row(row_id: int, prompt: Sequence[int], max_tokens: int = 8, sampling: 
 
 
 def make_batcher(
-    model: Any, *, width: int = 4, chunk: int = 3, bytes_per_token: int = 1, grant: int | None = None
+    model: Any,
+    *,
+    width: int = 4,
+    chunk: int = 3,
+    bytes_per_token: int = 1,
+    grant: int | None = None,
+    runs_ahead: bool = True,
 ) -> Batcher:
     return Batcher(
         model,
@@ -151,6 +157,7 @@ def make_batcher(
         eos_ids=frozenset({EOS}),
         admission=KvAdmission(KvCost(bytes_per_token), grant),
         pacer=FixedPacer(chunk),
+        runs_ahead=runs_ahead,
     )
 
 

@@ -39,10 +39,11 @@ def seeded(seed: int) -> SamplingParameters:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
-def test_rows_of_different_lengths_equal_the_rows_alone(name: str, rows: int) -> None:
+@pytest.mark.parametrize("runs_ahead", [True, False])
+def test_rows_of_different_lengths_equal_the_rows_alone(name: str, rows: int, runs_ahead: bool) -> None:
     model = stock_model(name)
     wanted = [make_row(i, prompt((5, 17, 1, 9, 2)[i], i), 12, seeded(i) if i % 2 else GREEDY) for i in range(rows)]
-    batcher = make_batcher(model, width=5)
+    batcher = make_batcher(model, width=5, runs_ahead=runs_ahead)
     for row in wanted:
         batcher.submit(row)
     events = run(batcher)
@@ -115,12 +116,13 @@ ARRIVALS = st.lists(
     grants=st.dictionaries(st.integers(0, 30), st.integers(1, 5), max_size=3),
     width=st.integers(1, 5),
     chunk=st.integers(1, 20),
+    runs_ahead=st.booleans(),
 )
 def test_any_schedule_of_joins_cancels_and_grants_keeps_every_row(
-    name: str, arrivals: list[Arrival], grants: dict[int, int], width: int, chunk: int
+    name: str, arrivals: list[Arrival], grants: dict[int, int], width: int, chunk: int, runs_ahead: bool
 ) -> None:
     model = stock_model(name)
-    batcher = make_batcher(model, width=width, chunk=chunk)
+    batcher = make_batcher(model, width=width, chunk=chunk, runs_ahead=runs_ahead)
     arrivals.sort(key=lambda arrival: arrival.at)
     rows = [arrival.row(row_id) for row_id, arrival in enumerate(arrivals)]
     events = list[RowEvent]()
@@ -227,7 +229,8 @@ def test_width_one_serves_in_the_order_of_arrival() -> None:
     assert ids == sorted(ids)
 
 
-def test_no_forward_pass_follows_the_last_token_of_the_last_row() -> None:
+@pytest.mark.parametrize("runs_ahead", [True, False])
+def test_no_forward_pass_follows_the_last_token_of_the_last_row(runs_ahead: bool) -> None:
     model = stock_model("llama")
     calls = list[int]()
 
@@ -237,10 +240,32 @@ def test_no_forward_pass_follows_the_last_token_of_the_last_row() -> None:
 
     record.make_cache = model.make_cache  # type: ignore[attr-defined]
     row = make_row(1, prompt(8, 1), 3)
-    batcher = make_batcher(record)
+    batcher = make_batcher(record, runs_ahead=runs_ahead)
     batcher.submit(row)
     assert tokens_of(run(batcher), 1) == continue_alone(model, row)
     assert calls == [3, 3, 1, 1, 1, 1]
+
+
+def test_a_model_that_computes_in_the_call_has_its_first_token_reported_with_its_last_chunk() -> None:
+    model = stock_model("llama")
+    batcher = make_batcher(model, chunk=4, runs_ahead=False)
+    row = make_row(1, prompt(9, 1), 3)
+    batcher.submit(row)
+    ticks = [batcher.step() for _ in range(5)]
+    tokens = continue_alone(model, row)
+    assert [tokens_of(events, 1) for events in ticks] == [[], [], [tokens[0]], [tokens[1]], [tokens[2]]]
+    assert not batcher.busy
+
+
+def test_a_row_of_one_token_never_joins_where_the_model_computes_in_the_call() -> None:
+    model = stock_model("llama")
+    batcher = make_batcher(model, runs_ahead=False)
+    long, short = make_row(1, prompt(3, 1), 9), make_row(2, prompt(3, 2), 1)
+    for row in (long, short):
+        batcher.submit(row)
+    events = run(batcher)
+    for row in (long, short):
+        assert tokens_of(events, row.id) == continue_alone(model, row)
 
 
 class Unmergeable:
@@ -329,12 +354,13 @@ def test_an_open_ended_row_is_projected_at_what_the_grant_holds() -> None:
     assert batcher.step() == [RowStarted(1)]
 
 
-def test_the_youngest_row_gives_way_when_the_others_outgrow_the_grant_and_resumes_exactly() -> None:
+@pytest.mark.parametrize("runs_ahead", [True, False])
+def test_the_youngest_row_gives_way_when_the_others_outgrow_the_grant_and_resumes_exactly(runs_ahead: bool) -> None:
     model = stock_model("llama")
     rows = [
         replace(make_row(i, prompt(240, i), 40, seeded(i)), least_tokens=241, expected_tokens=250) for i in range(2)
     ]
-    batcher = make_batcher(model, chunk=300, grant=2 * 256)
+    batcher = make_batcher(model, chunk=300, grant=2 * 256, runs_ahead=runs_ahead)
     for row in rows:
         batcher.submit(row)
     events = run(batcher)
