@@ -84,9 +84,17 @@ class ScriptedGateway:
                 self.wfile.write(body)
 
             def _wait_until_client_leaves(self) -> None:
-                readable, _, _ = select.select([self.connection], [], [], BOUND_S)
-                if readable and self.connection.recv(1) == b"":
-                    outer.client_left.set()
+                # Keep-alives as the gateway sends them: they also wake a client whose signal came just before it blocked.
+                deadline = time.monotonic() + BOUND_S
+                while time.monotonic() < deadline:
+                    readable, _, _ = select.select([self.connection], [], [], 0.1)
+                    try:
+                        if readable and self.connection.recv(1) == b"":
+                            break
+                        self.wfile.write(b": keep-alive\n\n")
+                    except OSError:
+                        break
+                outer.client_left.set()
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})

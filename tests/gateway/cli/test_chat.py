@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -176,14 +177,32 @@ def test_chat_ctrl_c_stops_the_answer_and_not_the_conversation(gateway: Scripted
         screen.read_until("> ")
         assert gateway.client_left.wait(BOUND_S), "the connection was not closed"
         gateway.blocks, gateway.hold = [event("Fine."), DONE], None
-        screen.type("\x03")  # at the prompt it only drops the line
-        screen.read_until("> ")
         screen.type("go on\n")
         screen.read_until("Fine.")
         screen.read_until("> ")
         screen.type("\x04")
         assert screen.wait() == 0
     assert gateway.requests[1]["messages"][1] == {"role": "assistant", "content": "A long st"}
+
+
+def test_chat_ctrl_c_at_the_prompt_drops_the_line(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Within one process: where the signal meets a prompt that has just been printed, readline sees it at the next key."""
+    typed: list[str | type[BaseException]] = [KeyboardInterrupt, "hello", EOFError]
+
+    def type_next(_prompt: str) -> str:
+        entry = typed.pop(0)
+        if isinstance(entry, str):
+            return entry
+        raise entry
+
+    monkeypatch.setenv("INNKEEPER_URL", gateway.url)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", type_next)
+    assert main(["chat", "first"]) == 0
+    assert capsys.readouterr().out.endswith("\n\nHello there\n\n")
+    assert [request["messages"] for request in gateway.requests] == [[{"role": "user", "content": "hello"}]]
 
 
 def test_chat_goes_on_after_a_refusal(gateway: ScriptedGateway) -> None:
