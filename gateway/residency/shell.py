@@ -128,6 +128,12 @@ class Residency:
             workers=self._fleet.statistics(),
         )
 
+    def check_integrity(self) -> None:
+        """AssertionError when an invariant of the residency does not hold. For idle moments and tests."""
+        self._manager.check_integrity()
+        held = {record.id for record in self._manager.statistics(self._loop.time()).leases}
+        assert held == self._leases.keys(), "the core and the shell count other leases"
+
     # --- callers ---
 
     @asynccontextmanager

@@ -38,7 +38,7 @@ class SparePool:
         self._closed = False
         self._retry: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
-        self.failure: str | None = None  # how the last spare that should have lived ended; None once one says Hello
+        self.failure: str | None = None  # why the last one could not start; None once one says Hello
 
     @property
     def hosts(self) -> tuple[WorkerHost, ...]:
@@ -90,7 +90,8 @@ class SparePool:
         try:
             host = WorkerHost(self._command, self, cancel_timeout_s=self._cancel_timeout_s)
         except OSError as error:
-            self._failed(f"cannot be started: {error}")
+            self.failure = f"cannot be started: {error}"
+            self._lost(self.failure)
             return
         self._spares.append(host)
         self._on_change()
@@ -107,11 +108,12 @@ class SparePool:
             self._empty.set()
             return
         self._spares.remove(host)
-        self._failed(exit.describe())
+        if host.hello is None:
+            self.failure = exit.describe()
+        self._lost(exit.describe())
         self._on_change()
 
-    def _failed(self, how: str) -> None:
-        self.failure = how
+    def _lost(self, how: str) -> None:
         logger.warning("the spare worker %s", how)
         self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self._try_again)
 

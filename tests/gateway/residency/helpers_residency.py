@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from engines.wire import Event, TextDelta
+from engines.wire import Event, Sampling, TextDelta, TextPrompt, TextRequest
 from gateway.machine import Machine
 from gateway.registry.catalog import Catalog
 from gateway.registry.load import parse_registry
@@ -16,7 +16,7 @@ from gateway.residency.lease import Lease
 from gateway.residency.shell import Residency
 from gateway.residency.worker_process import WorkerCommand
 from gateway.settings import Settings
-from tests.gateway.residency.helpers_workers import BOUND_S, words
+from tests.gateway.residency.helpers_workers import BOUND_S
 
 GIB = 1024**3
 MACHINE = Machine("cpu", ram_bytes=16 * GIB, device_bytes=16 * GIB, cores=2)
@@ -49,8 +49,11 @@ class House:
         async with asyncio.timeout(BOUND_S), self.acquire(model) as lease:
             return await self.read(lease, count, text)
 
-    async def read(self, lease: Lease, count: int | None = 3, text: str = "hello") -> str:
-        events = [event async for event in lease.stream(words(count, text))]
+    async def read(self, lease: Lease, count: int | None = 3, text: str = "hello", *, temperature: float = 1.0) -> str:
+        request = TextRequest(
+            prompt=TextPrompt(text=text), max_tokens=count, sampling=Sampling(temperature=temperature)
+        )
+        events = [event async for event in lease.stream(request)]
         return "".join(event.text for event in events if isinstance(event, TextDelta))
 
     async def until(self, holds: Callable[[], bool]) -> None:

