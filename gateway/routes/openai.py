@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from gateway.leased_response import LeasedResponse
 from gateway.protocols import openai_chat, openai_completions
 from gateway.registry.catalog import ResolvedModel
 from gateway.routes.bodies import json_bytes, new_head
-from gateway.services import services_of
+from gateway.services import Services, services_of
 
 __all__ = ["ROUTES"]
 
@@ -54,16 +55,23 @@ async def completions(request: Request) -> LeasedResponse:
 
 async def models(request: Request) -> Response:
     """GET /v1/models"""
-    catalog = services_of(request).catalog
-    return JSONResponse({"object": "list", "data": [_model(model) for model in catalog.models]})
+    services = services_of(request)
+    states = _states(services)
+    return JSONResponse({"object": "list", "data": [_model(model, states) for model in services.catalog.models]})
 
 
 async def model(request: Request) -> Response:
     """GET /v1/models/{id}: by id or alias"""
-    return JSONResponse(_model(services_of(request).catalog.resolve(request.path_params["id"])))
+    services = services_of(request)
+    return JSONResponse(_model(services.catalog.resolve(request.path_params["id"]), _states(services)))
 
 
-def _model(model: ResolvedModel) -> dict[str, Any]:
+def _states(services: Services) -> dict[str, str]:
+    """The state of each model the residency knows."""
+    return {model.id: model.state for model in services.residency.statistics().models}
+
+
+def _model(model: ResolvedModel, states: Mapping[str, str]) -> dict[str, Any]:
     """OpenAI's fields, and what this gateway knows beside them."""
     return {
         "id": model.id,
@@ -72,6 +80,7 @@ def _model(model: ResolvedModel) -> dict[str, Any]:
         "owned_by": "innkeeper",
         "aliases": list(model.aliases),
         "task": model.task,
+        "state": states.get(model.id),
         "context": model.footprint.context or None,
         "footprint_bytes": model.footprint.static_bytes or None,
         "error": None if model.error is None else {"code": model.error.code, "message": model.error.message},

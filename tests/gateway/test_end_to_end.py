@@ -63,6 +63,8 @@ async def test_official_client_chats_completes_and_streams() -> None:
         assert (status["models"][0]["id"], status["models"][0]["state"]) == ("a", "loaded")
         assert status["leases"] == []
         assert status["workers"][0]["model"] == "a"
+        listed = (await running.http.get("/v1/models")).json()["data"]
+        assert [model["state"] for model in listed][:2] == ["loaded", "unloaded"]
 
 
 def test_official_client_without_asyncio() -> None:
@@ -171,3 +173,23 @@ async def test_many_at_once_all_get_their_own_answer() -> None:
         status = await running.status()
     assert status["leases"] == []
     assert status["models"][0]["loads"] == 1
+
+
+async def test_clients_leaving_at_every_moment_lose_no_lease() -> None:
+    async with house() as running:
+        asks = []
+        for i in range(40):
+            body = chat_body(model=("a", "slow")[i % 2], stream=i % 4 < 2, max_tokens=1 + i)
+            asks.append(asyncio.create_task(running.http.post(CHAT, json=body)))
+            await asyncio.sleep(0.003)  # the moments differ: queued, loading, granted, prefilling, streaming
+            asks[i * 7 % (i + 1)].cancel()
+        async with asyncio.timeout(3 * BOUND_S):
+            await asyncio.wait(asks)
+            await running.until_no_lease()
+        running.residency._manager.check_integrity()
+        status = await running.status()
+        assert sum(model["leases"] + model["waiting"] for model in status["models"]) == 0
+        ended = [await outcome(running, model) for model in ("a", "slow")]
+        assert all(set(outcomes) <= {"ok", "cancelled"} for outcomes in ended)
+        after = await running.http.post(CHAT, json=chat_body(model="slow", max_tokens=1))
+        assert after.status_code == 200
