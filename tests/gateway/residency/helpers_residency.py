@@ -112,3 +112,8 @@ async def first_text(events: AsyncIterator[Event]) -> TextDelta:
             if isinstance(event, TextDelta):
                 return event
     raise AssertionError("the stream ended without text")
+
+
+def open_descriptors() -> int:
+    """How many this process has."""
+    return len(list(Path("/dev/fd").iterdir()))

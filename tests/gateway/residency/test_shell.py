@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,7 +15,7 @@ from engines.wire import Failed, Finished
 from gateway.errors import GatewayError, ModelLoadFailed, ModelTooLarge, ShuttingDown, WorkerDied
 from gateway.residency.worker_process import WorkerCommand
 from tests.engines.helpers_worker import PROJECT, lives, stop, until
-from tests.gateway.residency.helpers_residency import first_text, house, sim
+from tests.gateway.residency.helpers_residency import first_text, house, open_descriptors, sim
 from tests.gateway.residency.helpers_workers import BOUND_S, words
 
 
@@ -238,7 +237,7 @@ async def test_shell_random_traffic_leaves_nothing_behind() -> None:
     names = ("a", "b", "c", "d")
     async with house(*(sim(name) for name in names)) as inn:
         await asyncio.gather(*(inn.ask(name, 1) for name in names))
-        descriptors = len(list(Path("/dev/fd").iterdir()))
+        descriptors = open_descriptors()
         callers: list[asyncio.Task[str]] = []
         for _ in range(150):
             callers.append(asyncio.create_task(inn.ask(random.choice(names), random.randrange(1, 400))))
@@ -254,7 +253,7 @@ async def test_shell_random_traffic_leaves_nothing_behind() -> None:
         inn.residency.check_integrity()
         await asyncio.gather(*(inn.ask(name, 1) for name in names))
         await inn.until(lambda: len(inn.residency.statistics().workers) <= 2)
-        assert len(list(Path("/dev/fd").iterdir())) <= descriptors
+        assert open_descriptors() <= descriptors
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
