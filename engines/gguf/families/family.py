@@ -56,9 +56,7 @@ class Plan:
     windows: tuple[int | None, ...]  # a layer: the last tokens it attends to; None: all
     stock_caches: bool = True  # False: the stock class does not know of the windows, its caches are made here
     rope: RopeFactors | None = None  # in place of the stock rotary embedding
-    plain_norms: bool = (
-        False  # True: nn.RMSNorm in place of norms that add one to a weight to which the file has added it
-    )
+    plain_norms: bool = False  # True: the file has added the one that the stock norm adds to its weight; use nn.RMSNorm
     tensors: tuple[str, ...] = ()  # those that belong to no module
 
 

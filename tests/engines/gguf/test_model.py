@@ -301,9 +301,16 @@ def test_context_is_limited_but_not_stretched(tmp_path: Path) -> None:
     assert [build_model(header, context=wanted).context for wanted in (None, 64, 4096)] == [512, 64, 512]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_kv_bytes_equal_footprint_and_caches(family: str, tmp_path: Path) -> None:
-    header = read_header(tiny_gguf(tmp_path, family, "Q8_0"))
+@pytest.mark.parametrize(
+    ("family", "metadata"),
+    [
+        *((family, {}) for family in FAMILIES),
+        ("llama", {"llama.attention.sliding_window": 8}),
+        ("phi3", {"phi3.attention.sliding_window": 100}),
+    ],
+)
+def test_kv_bytes_equal_footprint_and_caches(family: str, metadata: dict[str, CheckpointValue], tmp_path: Path) -> None:
+    header = read_header(tiny_model(family, quant="Q8_0").write(tmp_path / "kv.gguf", metadata=metadata))
     built, footprint = build_model(header), estimate(header)
     assert built.kv_bytes_per_token == footprint.kv_bytes_per_token
     assert built.kv_window_tokens == footprint.kv_window_tokens
