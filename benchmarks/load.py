@@ -103,15 +103,19 @@ def wait_for_spare(url: str) -> None:
 
 
 def resident_bytes(path: Path) -> tuple[int, int, int]:
-    """Bytes of the file, resident in a worker that has answered once, and in an empty worker."""
-    with gateway_process(registry(path, spare=0)) as gateway:
+    """Bytes of the file, resident in a worker that has answered once, and in an empty worker (the spare)."""
+    with gateway_process(registry(path, spare=1)) as gateway:
         ask(gateway.url)
-        status = httpx.get(f"{gateway.url}/v1/metrics").json()
+        wait_for_spare(gateway.url)
+        workers = httpx.get(f"{gateway.url}/admin/status").json()["workers"]
+        held = {worker["model"]: resident(worker["pid"]) for worker in workers}
+        return path.stat().st_size, held["model"], held[None]
 
-        def value(name: str) -> int:
-            return int(next(s["value"] for s in status[name]["samples"] if s["labels"].get("model") == "model"))
 
-        return path.stat().st_size, value("innkeeper_model_resident_bytes"), value("innkeeper_model_baseline_bytes")
+def resident(pid: int) -> int:
+    """Private anonymous pages and this process's share of file pages, in bytes (Linux)."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("Anonymous", "Pss_File"))
 
 
 def timed(call: Callable[[Path], object], path: Path) -> Callable[[], float]:

@@ -109,9 +109,9 @@ def summary(url: str, model: str, answer: Answer) -> str:
                 return entry["labels"], entry["value"]
         raise SystemExit(f"demo: {family} says nothing of {model}")
 
-    kernels = sample("innkeeper_model_info")[0]["kernels"]
-    load_s = sample("innkeeper_model_load_seconds")[1]
-    memory = sample("innkeeper_model_measured_bytes")[1] / 1024**2
+    kernels = sample("innkeeper_worker_info")[0]["kernels"]
+    load_s = sample("innkeeper_worker_load_seconds")[1]
+    memory = sample("innkeeper_worker_device_bytes")[1] / 1024**2
     return (
         f"{model} kernels={kernels} load={load_s:.2f} s decode={answer.decode_rate:.1f} tok/s memory={memory:.0f} MiB"
     )

@@ -1,7 +1,7 @@
 """Imports run one way. Left may import right::
 
-    cli → app, server → {middleware, routes, leased_response} → {protocols, classify, residency}
-        → {registry, settings, errors, metrics, machine, paths} → the MLX-free six of engines
+    cli → app, server → {middleware, routes, leased_response and what stands beside it} → {protocols, classify, residency}
+        → {registry, settings, errors, metrics and what stands beside them} → the MLX-free six of engines
 
 ``engines`` knows nothing of HTTP or of the gateway, and the gateway never imports MLX, NumPy or transformers.
 """
@@ -23,6 +23,10 @@ RANKS = {
     "gateway.middleware": 3,
     "gateway.routes": 3,
     "gateway.leased_response": 3,
+    "gateway.services": 3,
+    "gateway.outbox": 3,
+    "gateway.live": 3,
+    "gateway.connection": 3,
     "gateway.protocols": 2,
     "gateway.classify": 2,
     "gateway.residency": 2,
@@ -30,6 +34,9 @@ RANKS = {
     "gateway.settings": 1,
     "gateway.errors": 1,
     "gateway.metrics": 1,
+    "gateway.residency_metrics": 1,
+    "gateway.logs": 1,
+    "gateway.network": 1,
     "gateway.machine": 1,
     "gateway.paths": 1,
 }

@@ -20,7 +20,7 @@ def test_parse_bytes_refuses_the_rest(text: object) -> None:
 def test_parse_budget_tells_auto_percent_and_size() -> None:
     assert parse_budget("auto") is None
     percent = parse_budget("80%")
-    assert isinstance(percent, Percentage) and percent == 80
+    assert isinstance(percent, Percentage) and float(percent) == 80.0
     assert parse_budget("1GiB") == 1024**3
     with pytest.raises(ValueProblem, match="expected auto"):
         parse_budget("auto!")
