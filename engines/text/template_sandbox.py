@@ -125,21 +125,25 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+def _check_replacement(text: str, old: str, new: str) -> None:
+    _check_length(len(text) + text.count(old) * len(new))
+
+
+def _check_join(separator: str, texts: list[str]) -> None:
+    _check_length(sum(map(len, texts)) + len(texts) * len(separator))
+
+
 def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> str:
     whole, part, other = str(text), str(old), str(new)
-    _check_length(len(whole) + whole.count(part) * len(other))
+    _check_replacement(whole, part, other)
     return whole.replace(part, other, -1 if count is None else count)
 
 
 def _join(value: Iterable[Any], separator: Any = "", attribute: str | None = None) -> str:
     between = str(separator)
     texts = [str(item if attribute is None else item[attribute]) for item in value]
-    _check_length(sum(map(len, texts)) + len(texts) * len(between))
+    _check_join(between, texts)
     return between.join(texts)
-
-
-def _join_method(separator: str, value: Iterable[Any]) -> str:
-    return _join(value, separator)
 
 
 def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
@@ -225,9 +229,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         _spend(_CALL_STEPS)
         text = getattr(obj, "__self__", None)
         if isinstance(text, str) and obj.__name__ == "replace":
-            return _replace(text, *args, **kwargs)
+            _check_replacement(text, *args[:2])
         if isinstance(text, str) and obj.__name__ == "join":
-            return _join_method(text, *args, **kwargs)
+            args = tuple(list(items) for items in args)
+            _check_join(text, *args)
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:

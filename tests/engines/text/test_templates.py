@@ -140,6 +140,10 @@ def test_bounded_filters_and_methods_work_as_jinja_s() -> None:
     assert render("{{ ['a', 'b'] | join(', ') }}{{ '-'.join(['c', 'd']) }}") == "a, bc-d"
     assert render("{{ [{'n': 1}, {'n': 2}] | join('+', attribute='n') }}") == "1+2"
     assert render("{{ 'aXbX' | replace('X', '') }}{{ 'aXbX'.replace('X', '.', 1) }}") == "aba.bX"
+    in_a_loop = (
+        "{% for x in ['a-b'] %}{% set y = x.replace('-', '+') %}{{ '.'.join(y) }}{{ '{}'.format(y) }}{% endfor %}"
+    )
+    assert render(in_a_loop) == "a.+.ba+b"
     assert render("{{ 'a\n\nb' | indent }}|{{ 'a\nb' | indent(2, first=true) }}") == "a\n\n    b|  a\n  b"
     assert render("{{ '%s-%03d' | format('a', 7) }}{{ '%s!' % 'b' }}{{ '{}{:.2f}'.format('c', 1) }}") == "a-007b!c1.00"
     assert render("{{ 'a' ~ 1 ~ none }}{{ 'ab' * 2 }}{{ 2 ** 5 }}{{ [1] + [2] }}") == "a1Noneabab32[1, 2]"
