@@ -1,0 +1,12 @@
+"""The text engine: chat and completion over a GGUF checkpoint.
+
+::
+
+    TextRequest ──prepare──> chat_prompt (templates, template_sandbox), tokenizer ──> PreparedText       any thread
+        PreparedText ──submit──> engine ──> batcher: queue → one-row prefill → joins the rows that decode
+        batcher ──RowToken──> sequence: detokeniser, stops ──> TextDelta … Finished                      device thread
+
+``loader`` builds it; ``engine`` is the glue and turns rows into events; ``batcher`` drives mlx-lm's batches and asks
+``engines.scheduling`` who may start and whose turn it is; ``sampling`` draws every row's next token in one vectorised call.
+Nothing here patches mlx-lm. Import from the modules: ``stops`` is used without MLX too.
+"""

@@ -112,7 +112,7 @@ def draw(logits: NDArray[np.float64], parameters: SamplingParameters, position: 
     return int(np.argmax(np.cumsum(weights) > target))
 
 
-def continue_alone(model: Any, row: Row) -> list[int]:
+def continue_alone(model: Any, row: Row, eos_ids: frozenset[int] = frozenset({EOS})) -> list[int]:
     """The tokens a row must get: plain calls of the model on this row alone, the whole prompt at once."""
     state = make_prompt_cache(model)
     inputs, tokens = list(row.tokens), list[int]()
@@ -120,7 +120,7 @@ def continue_alone(model: Any, row: Row) -> list[int]:
         logits = model(mx.array([inputs]), cache=state)[0, -1].astype(mx.float32)
         token = draw(np.array(logits, np.float64), row.sampling, len(row.tokens) + len(tokens))
         tokens.append(token)
-        if token == EOS:
+        if token in eos_ids:
             break
         inputs = [token]
     return tokens
