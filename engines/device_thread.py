@@ -141,6 +141,9 @@ class DeviceThread:
         except Exception as error:  # the worker's last act: every live request is answered, and the process exits
             logger.exception("the engine broke")
             self._fail(f"{type(error).__name__}: {error}")
+        finally:
+            if not self._ended:  # a library that ends its thread must not leave a worker that never answers
+                self._end(1)
 
     def _next_commands(self) -> list[Callable[[], None]]:
         with self._wake:

@@ -170,8 +170,10 @@ class Worker:
         self._loop.call_later(_LAST_FRAMES_S, _exit, status)
         self.channel.finish()
 
-    def _lost(self, why: str) -> None:
-        logger.debug("%s", why)
+    def _lost(self, breach: str | None) -> None:
+        if breach is not None:
+            logger.error("the gateway broke the protocol: %s", breach)
+            _exit(1)
         _exit(self._status)
 
 
@@ -185,9 +187,11 @@ def _prepare_body(engine: TextEngine, body: bytes) -> Any:
 
 def _exit(status: int) -> None:
     """Ends the process now: the device thread may be in the middle of a step, and nothing is left for it to do."""
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(status)
+    try:
+        logging.shutdown()
+        sys.stderr.flush()
+    finally:  # also where nobody reads stderr any more
+        os._exit(status)
 
 
 # --- the process ----------------------------------------------------------------------------------------------------

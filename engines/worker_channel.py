@@ -19,16 +19,19 @@ _WRITE_BYTES = 256 * 1024
 class Channel(asyncio.Protocol):
     """Frames over the inherited socket.
 
-    ``on_message`` gets every message and ``on_lost`` the end of the connection, both on the loop's thread; a gateway that
-    sends what is no message ends the connection too. ``on_room`` is called (loop's thread) when a full channel has room
-    again.
+    ``on_message`` gets every message, ``on_lost`` the end of the connection (None: closed or gone; a text: what the gateway
+    sent that is no message), ``on_room`` is called when a full channel has room again; all on the loop's thread.
 
     ``post`` never blocks. Whoever makes frames without being asked (the device thread) looks at ``has_room`` first, so that
     a gateway that does not read costs at most OUTGOING_BOUND_BYTES and one tick.
     """
 
     def __init__(
-        self, *, on_message: Callable[[ToWorker], None], on_lost: Callable[[str], None], on_room: Callable[[], None]
+        self,
+        *,
+        on_message: Callable[[ToWorker], None],
+        on_lost: Callable[[str | None], None],
+        on_room: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
@@ -97,13 +100,13 @@ class Channel(asyncio.Protocol):
             for body in self._decoder.feed(data):
                 self._on_message(decode_to_worker(body))
         except FrameError as error:
-            self._on_lost(f"the gateway broke the protocol: {error}")
+            self._on_lost(str(error))
 
     def eof_received(self) -> None:
-        self._on_lost("the gateway is gone")
+        self._on_lost(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._on_lost("the connection is closed" if exc is None else f"the connection broke: {exc}")
+        self._on_lost(None)
 
     def pause_writing(self) -> None:
         self._writable = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -42,6 +43,8 @@ class BrokenEngine:
     def submit(self, request_id: int, prepared: Any) -> None:
         first, row = prepared
         self._break_next = first == "break"
+        if first == "exit":
+            sys.exit("a library gives up")
         if first == "cores":
             row.prompt_tokens = self.cores[-1]  # for the test to read
         self._inner.submit(request_id, row)

@@ -113,7 +113,9 @@ def raw_worker(*arguments: str, **modules: str) -> Iterator[RawWorker]:
         yield worker
     finally:
         worker.process.kill()
-        worker.process.communicate()
+        worker.process.wait(BOUND_S)
+        assert worker.process.stderr is not None
+        worker.process.stderr.close()
         worker.socket.close()
 
 

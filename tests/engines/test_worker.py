@@ -89,7 +89,7 @@ def test_worker_missing_chunk_is_a_breach() -> None:
         worker.send(simulated_load())
         worker.next(Ready)
         worker.send(Chunk(request_id=1, blob=0, index=1, last=True, data=b"x"))
-        assert worker.wait() == 0
+        assert worker.wait() == 1 and "chunk 1 of request 1 came where 0 was due" in worker.stderr()
 
 
 def test_worker_cancel_while_it_prepares_answers_at_once() -> None:
@@ -182,6 +182,26 @@ def test_worker_ends_when_the_gateway_closes_the_socket() -> None:
         worker.send(Submit(request_id=1, request=words(1)))  # the device thread hangs: the end does not wait for it
         worker.socket.close()
         assert worker.wait() == 0
+
+
+def test_worker_ends_with_the_gateway_also_when_nobody_reads_its_stderr() -> None:
+    with raw_worker("--bare", engine=BROKEN) as worker:
+        worker.send(simulated_load())
+        worker.next(Ready)
+        assert worker.process.stderr is not None
+        worker.process.stderr.close()
+        worker.send(Submit(request_id=1, request=words(1, "unprepared")))  # which it logs
+        worker.answers()
+        worker.socket.close()
+        assert worker.wait() == 0
+
+
+def test_worker_library_that_ends_its_thread_ends_the_worker() -> None:
+    with raw_worker("--bare", engine=BROKEN) as worker:
+        worker.send(simulated_load())
+        worker.next(Ready)
+        worker.send(Submit(request_id=1, request=words(1, "exit")))
+        assert list(worker.events()) == [] and worker.wait() == 1
 
 
 def test_worker_ignores_the_terminals_interrupt() -> None:
