@@ -1,7 +1,8 @@
 """What a model will take in memory, worked out from its header before anything is loaded. Integer bytes.
 
 - **static**: each matrix as many bytes as in the file (K-quant leaves keep the file's blocks, F16 and BF16 matrices too);
-  vectors (norms, biases) as compute floats; the tokenizer's tables.
+  vectors (norms, biases) as compute floats; the tokenizer's tables, an
+  entry for each token and each merge.
 - **KV**: a layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding
   attention no more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches
   grow in steps of 256 tokens (mlx-lm's ``KVCache.step``).
@@ -32,7 +33,7 @@ CACHE_STEP: Final = 256  # tokens
 PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
 DECODE_ROWS: Final = 4
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
-TOKENIZER_BYTES: Final = 160  # a token of the vocabulary: its text, its place in a table, its score
+TOKENIZER_BYTES: Final = 230  # an entry of the tokenizer's tables, measured: text, place in a dict, score or rank
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,13 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     layer_bytes = [count * (key_width + value_width) * float_bytes for count in kv_heads]
     context = context or _number(header, f"{architecture}.context_length", 0)
     window, sliding = _windows(header, architecture, layers, context)
-    vocabulary = _vocabulary(header)
+    vocabulary = _length(header, "tokenizer.ggml.tokens")
+    tokenizer_entries = vocabulary + _length(header, "tokenizer.ggml.merges")
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width)
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
     return Footprint(
-        static_bytes=_static_bytes(header, float_bytes) + vocabulary * TOKENIZER_BYTES,
+        static_bytes=_static_bytes(header, float_bytes) + tokenizer_entries * TOKENIZER_BYTES,
         kv_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if not slides),
         transient_bytes=chunk + logits,
         context=context,
@@ -107,9 +109,9 @@ def _windows(header: GgufHeader, architecture: str, layers: int, context: int) -
     return window, [period == 0 or (layer + 1) % period != 0 for layer in range(layers)]
 
 
-def _vocabulary(header: GgufHeader) -> int:
-    tokens = header.metadata.get("tokenizer.ggml.tokens")
-    return len(tokens) if isinstance(tokens, GgufArray) else 0
+def _length(header: GgufHeader, key: str) -> int:
+    value = header.metadata.get(key)
+    return len(value) if isinstance(value, GgufArray) else 0
 
 
 def _layers(header: GgufHeader, architecture: str) -> int:

