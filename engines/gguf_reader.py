@@ -11,19 +11,15 @@ Source of the format: the GGUF specification (docs/gguf.md of ggml), versions 2 
 
 from __future__ import annotations
 
-import os
-import reprlib
-import stat
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, Union, cast, overload
 
+from engines.checkpoint_file import FileIdentity, open_regular, short
 from engines.errors import GgufFormatError
 
-__all__ = ["FileIdentity", "GgufArray", "GgufReader", "GgufValueType", "MetadataValue", "open_regular", "short"]
+__all__ = ["GgufArray", "GgufReader", "GgufValueType", "MetadataValue"]
 
 WINDOW_BYTES: Final = 1 << 20
 MAX_NAME_BYTES: Final = 65535  # the specification's limit for keys
@@ -69,45 +65,10 @@ _FORMATS: dict[GgufValueType, str] = {
 _SIZES: dict[GgufValueType, int] = {kind: struct.calcsize("<" + code) for kind, code in _FORMATS.items()}
 _LEAST_SIZE: dict[GgufValueType, int] = {**_SIZES, GgufValueType.STRING: 8, GgufValueType.ARRAY: 12}
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = _repr.maxlong = 80
-
 _T = TypeVar("_T", str, int, float)
 Scalar = str | int | float | bool
 Element = Union[Scalar, "list[Element]"]
 MetadataValue = Union[Scalar, "GgufArray"]
-
-
-@dataclass(frozen=True)
-class FileIdentity:
-    """A file as it was when its header was read: a later read of other bytes under the same name is refused."""
-
-    path: str
-    size: int  # bytes
-    mtime_ns: int
-
-
-def short(value: object) -> str:
-    """``repr`` cut to what a message can carry: names and values come from the file, and may be megabytes long."""
-    return _repr.repr(value)
-
-
-def open_regular(path: str | Path) -> tuple[BinaryIO, FileIdentity]:
-    """Opens a regular file (symlinks are followed). GgufFormatError when it is missing, a directory, a pipe or unreadable."""
-    name = os.fspath(path)
-    try:
-        # Asked before opening, since opening a pipe waits for a writer.
-        if not stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116 - Path.stat would turn the name's errors into others
-            kind = "is a directory, not a file" if Path(name).is_dir() else "is not a regular file"
-            raise GgufFormatError(name, kind)
-        file = Path(name).open("rb", buffering=0)  # noqa: SIM115 - the caller closes it
-    except FileNotFoundError as error:
-        raise GgufFormatError(name, "no such file") from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise GgufFormatError(name, f"cannot be read: {reason}") from error
-    status = os.fstat(file.fileno())
-    return file, FileIdentity(name, status.st_size, status.st_mtime_ns)
 
 
 class GgufReader:

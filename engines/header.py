@@ -22,9 +22,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from engines.checkpoint_file import FileIdentity, open_regular, short
 from engines.errors import GgufFormatError, UnsupportedModel
 from engines.ggml_types import REMOVED_TYPES, GgmlType
-from engines.gguf_reader import FileIdentity, GgufArray, GgufReader, GgufValueType, MetadataValue, open_regular, short
+from engines.gguf_reader import GgufArray, GgufReader, GgufValueType, MetadataValue
 from engines.safetensors_header import SafetensorsFile, SafetensorsHeader, SafetensorsTensor, read_safetensors_header
 
 __all__ = [

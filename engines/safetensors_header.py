@@ -15,8 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
 
+from engines.checkpoint_file import FileIdentity, open_regular, short
 from engines.errors import CheckpointError, GgufFormatError
-from engines.gguf_reader import FileIdentity, GgufReader, open_regular, short
+from engines.gguf_reader import GgufReader
 
 __all__ = [
     "SafetensorsFile",
