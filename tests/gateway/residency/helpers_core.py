@@ -63,6 +63,7 @@ class World:
         self,
         *models: m.ModelInfo,
         gib: float = 10,
+        budget: int | None = None,
         policy: str = "lru",
         learned: dict[str, m.LearnedValue] | None = None,
         device_free: Callable[[], int | None] = lambda: None,
@@ -70,7 +71,13 @@ class World:
     ) -> None:
         self.now = 1000.0
         self.manager = ModelManager(
-            m.ManagerSettings(budget_bytes=int(gib * GIB), policy=policy, **settings), learned, device_free
+            m.ManagerSettings(
+                budget_bytes=int(gib * GIB) if budget is None else budget,
+                policy=policy,
+                **settings,
+            ),
+            learned,
+            device_free,
         )
         self.house = self.manager._house
         self.effects: list[m.Effect] = []
@@ -88,6 +95,8 @@ class World:
 
     def do(self, event: m.Event) -> list[m.Effect]:
         """One step of the core, at the present time."""
+        if isinstance(event, m.Tick):
+            self.due = None  # the shell's timer has fired, or will be told again
         self.effects = self.manager.handle(event, self.now)
         self.log += self.effects
         for effect in self.effects:
@@ -117,7 +126,6 @@ class World:
         end = self.now + seconds
         while self.due is not None and self.due <= end:
             self.now = max(self.now, self.due)
-            self.due = None
             self.do(m.Tick())
         self.now = end
         self.do(m.Tick())
