@@ -18,24 +18,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast
 
 import mlx.core as mx
-from mlx_lm.generate import GenerationBatch, PromptProcessingBatch, StopSequences
+from mlx_lm.generate import PromptProcessingBatch, StopSequences
 from mlx_lm.models.cache import make_prompt_cache
 
 from engines.scheduling.admission import Decision, KvAdmission
 from engines.scheduling.pacing import LARGEST_CHUNK, Pacer
-from engines.text.sampling import SamplerPlan, SamplingParameters, log_probabilities
+from engines.text.decoding_batch import DecodingBatch
+from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 
-__all__ = [
-    "Batcher",
-    "LanguageModel",
-    "Row",
-    "RowEvent",
-    "RowRefused",
-    "RowStarted",
-    "RowStopped",
-    "RowToken",
-    "can_batch",
-]
+__all__ = ["Batcher", "LanguageModel", "can_batch"]
 
 _CLEAR_CACHE_EVERY = 512  # decode ticks; MLX keeps the buffers of every shape the growing caches had
 
@@ -46,127 +37,9 @@ class LanguageModel(Protocol):
     def __call__(self, inputs: mx.array, /, cache: list[Any]) -> mx.array: ...
 
 
-@dataclass(frozen=True)
-class Row:
-    """One completion, as the batcher sees it.
-
-    Attributes:
-        id: names the row in events and cancels.
-        tokens: the prompt's ids, at least one; after a preemption the answer so far follows.
-        max_tokens: tokens to draw at most, at least 1.
-        least_tokens: the length, prompt and answer, without which the row is not worth starting.
-        expected_tokens: the length for which KV cache is projected, where the grant could hold it; at least ``least_tokens``.
-        sampling: how it is drawn.
-        resumed: it has been preempted.
-    """
-
-    id: int
-    tokens: tuple[int, ...]
-    max_tokens: int
-    least_tokens: int
-    expected_tokens: int
-    sampling: SamplingParameters
-    resumed: bool = False
-
-
-@dataclass(frozen=True)
-class RowStarted:
-    """The row's prefill begins; again after a preemption."""
-
-    id: int
-
-
-@dataclass(frozen=True)
-class RowToken:
-    """The row's next token. With ``finish`` set it is the last: an end-of-sequence token ("stop") or ``max_tokens``."""
-
-    id: int
-    token: int
-    finish: Literal["stop", "length"] | None
-    logprobs: mx.array | None  # (vocabulary,) float32, where the row asked
-
-
-@dataclass(frozen=True)
-class RowStopped:
-    """The row ended without another token: even alone it has outgrown the KV grant."""
-
-    id: int
-
-
-@dataclass(frozen=True)
-class RowRefused:
-    """The row was not started: even alone it needs more KV cache than the grant holds. Both in tokens."""
-
-    id: int
-    needed_tokens: int
-    granted_tokens: int
-
-
-RowEvent = RowStarted | RowToken | RowStopped | RowRefused
-
-
 def can_batch(model: LanguageModel) -> bool:
     """Whether every layer's cache can hold several rows. One that cannot means a width of 1."""
     return all(hasattr(cache, "merge") for cache in make_prompt_cache(model))
-
-
-class _DecodingBatch(GenerationBatch):
-    """mlx-lm's batch with our own step.
-
-    ``samplers`` carries each row's :class:`SamplingParameters`, so that joins and leaves keep them in order. Log-probabilities
-    are computed only for rows that ask. ``_next_tokens`` are the tokens last drawn, ``tokens`` what the cache holds.
-
-    With ``runs_ahead`` the next token is dispatched before the last is reported, as in mlx-lm, so that the device does not
-    wait for us. Kernels that compute in the call would only delay each token by the next; without it a token is reported as
-    soon as it is drawn.
-    """
-
-    def __init__(self, *fields: Any, runs_ahead: bool) -> None:
-        self.runs_ahead = runs_ahead
-        self._plan: SamplerPlan | None = None
-        self._first_reported = False
-        super().__init__(*fields)  # calls _step to draw the first token
-
-    def history(self, index: int) -> tuple[int, ...]:
-        """A row's prompt and every token that has been reported of it."""
-        tokens = tuple(self.tokens[index])
-        return tokens if self.runs_ahead else (*tokens, cast(int, self._next_tokens[index].item()))
-
-    def _step(self) -> tuple[list[int], list[mx.array]]:
-        """Answers the next token of every row, and its log-probabilities (None for a row that did not ask)."""
-        if self._plan is None:
-            self._draw()
-            return [], []
-        if self.runs_ahead:
-            reported = self._next_tokens, self._next_logprobs
-            # When every row ends with the token it has, none is to be drawn.
-            if any(n + 1 < most for n, most in zip(self._num_tokens, self.max_tokens, strict=True)):
-                self._draw()
-        else:
-            if self._first_reported:
-                self._draw()
-            self._first_reported = True
-            reported = self._next_tokens, self._next_logprobs
-        return cast(list[int], reported[0].tolist()), reported[1]
-
-    def _draw(self) -> None:
-        """Dispatches the forward pass over the tokens last drawn, and the draw of the next."""
-        rows = cast(list[SamplingParameters], self.samplers)
-        if self._plan is None or self._plan.rows != rows:
-            self._plan = SamplerPlan(rows)
-        inputs = self._next_tokens
-        logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
-        # Behind what the cache held before this pass stands its input, and behind that the drawn token.
-        self._next_tokens = self._plan.sample(logits, [len(tokens) + 1 for tokens in self.tokens])
-        logprobs = [log_probabilities(logits[i]) if row.logprobs else None for i, row in enumerate(rows)]
-        self._next_logprobs = cast(list[mx.array], logprobs)
-        mx.async_eval(self._next_tokens, [row for row in logprobs if row is not None])  # type: ignore[no-untyped-call]
-        for tokens, token in zip(self.tokens, cast(list[int], inputs.tolist()), strict=True):
-            tokens.append(token)
-
-    def extract_cache(self, idx: int) -> list[Any]:
-        """Nothing keeps the cache of a row that has finished."""
-        return []
 
 
 @dataclass
@@ -212,7 +85,7 @@ class Batcher:
         self._clock = clock
         self._queue: deque[Row] = deque()
         self._prefill: _Prefill | None = None
-        self._decoding: _DecodingBatch | None = None  # None where no row decodes, never empty
+        self._decoding: DecodingBatch | None = None  # None where no row decodes, never empty
         self._rows: dict[int, Row] = {}  # of the rows that decode
         self._decode_ticks = 0
 
@@ -316,7 +189,7 @@ class Batcher:
             self._join(row, batch, events)
 
     def _join(self, row: Row, batch: PromptProcessingBatch, events: list[RowEvent]) -> None:
-        joining = _DecodingBatch(
+        joining = DecodingBatch(
             self._model,
             batch.uids,
             mx.array([row.tokens[-1]], dtype=mx.uint32),
@@ -351,7 +224,7 @@ class Batcher:
         if self._decode_ticks % _CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
 
-    def _report(self, batch: _DecodingBatch, events: list[RowEvent]) -> None:
+    def _report(self, batch: DecodingBatch, events: list[RowEvent]) -> None:
         """The next token of each row of a batch; rows that end with it have left the batch."""
         for response in batch.next():
             finish = cast(Literal["stop", "length"] | None, response.finish_reason)

@@ -15,7 +15,8 @@ from engines.gguf import kernels
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
-from engines.text.batcher import Batcher, LanguageModel, Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.batcher import Batcher, LanguageModel
+from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sampling import SamplingParameters
 from engines.text.sequence import Detokenizer, TextSequence
 from engines.wire import (

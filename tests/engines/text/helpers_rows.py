@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
-from engines.text.batcher import Batcher, Row, RowEvent, RowToken
+from engines.text.batcher import Batcher
+from engines.text.row import Row, RowEvent, RowToken
 from engines.text.sampling import SamplingParameters, uniform
 
 __all__ = [

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.text.batcher import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken, can_batch
+from engines.text.batcher import can_batch
+from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sampling import SamplingParameters, log_probabilities
 from tests.engines.text.helpers_rows import (
     EOS,

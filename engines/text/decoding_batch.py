@@ -1,0 +1,74 @@
+"""mlx-lm's batch of rows that decode, with our own step. The one place that touches its private attributes.
+
+``tests/engines/text/test_contract.py`` names each of them and the version they were read in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx_lm.generate import GenerationBatch
+
+from engines.text.sampling import SamplerPlan, SamplingParameters, log_probabilities
+
+__all__ = ["DecodingBatch"]
+
+
+class DecodingBatch(GenerationBatch):
+    """mlx-lm's batch with our own step.
+
+    ``samplers`` carries each row's :class:`SamplingParameters`, so that joins and leaves keep them in order. Log-probabilities
+    are computed only for rows that ask. ``_next_tokens`` are the tokens last drawn, ``tokens`` what the cache holds.
+
+    With ``runs_ahead`` the next token is dispatched before the last is reported, as in mlx-lm, so that the device does not
+    wait for us. Kernels that compute in the call would only delay each token by the next; without it a token is reported as
+    soon as it is drawn.
+    """
+
+    def __init__(self, *fields: Any, runs_ahead: bool) -> None:
+        self.runs_ahead = runs_ahead
+        self._plan: SamplerPlan | None = None
+        self._first_reported = False
+        super().__init__(*fields)  # calls _step to draw the first token
+
+    def history(self, index: int) -> tuple[int, ...]:
+        """A row's prompt and every token that has been reported of it."""
+        tokens = tuple(self.tokens[index])
+        return tokens if self.runs_ahead else (*tokens, cast(int, self._next_tokens[index].item()))
+
+    def _step(self) -> tuple[list[int], list[mx.array]]:
+        """Answers the next token of every row, and its log-probabilities (None for a row that did not ask)."""
+        if self._plan is None:
+            self._draw()
+            return [], []
+        if self.runs_ahead:
+            reported = self._next_tokens, self._next_logprobs
+            # When every row ends with the token it has, none is to be drawn.
+            if any(n + 1 < most for n, most in zip(self._num_tokens, self.max_tokens, strict=True)):
+                self._draw()
+        else:
+            if self._first_reported:
+                self._draw()
+            self._first_reported = True
+            reported = self._next_tokens, self._next_logprobs
+        return cast(list[int], reported[0].tolist()), reported[1]
+
+    def _draw(self) -> None:
+        """Dispatches the forward pass over the tokens last drawn, and the draw of the next."""
+        rows = cast(list[SamplingParameters], self.samplers)
+        if self._plan is None or self._plan.rows != rows:
+            self._plan = SamplerPlan(rows)
+        inputs = self._next_tokens
+        logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
+        # Behind what the cache held before this pass stands its input, and behind that the drawn token.
+        self._next_tokens = self._plan.sample(logits, [len(tokens) + 1 for tokens in self.tokens])
+        logprobs = [log_probabilities(logits[i]) if row.logprobs else None for i, row in enumerate(rows)]
+        self._next_logprobs = cast(list[mx.array], logprobs)
+        mx.async_eval(self._next_tokens, [row for row in logprobs if row is not None])  # type: ignore[no-untyped-call]
+        for tokens, token in zip(self.tokens, cast(list[int], inputs.tolist()), strict=True):
+            tokens.append(token)
+
+    def extract_cache(self, idx: int) -> list[Any]:
+        """Nothing keeps the cache of a row that has finished."""
+        return []
