@@ -59,7 +59,9 @@ class MemoryDesk:
     def ask(self, event: GrowRequest) -> None:
         """A request needs more than the grant; ``grow`` looks at it at the step's end."""
         resident = self._serving(event.key, event.generation)
-        if resident is None or not resident.leases:
+        if resident is None:
+            return
+        if not resident.leases:
             self.house.count("growth of nothing leased")
             return
         before = resident.current.growth

@@ -177,7 +177,8 @@ class Residency(RuleBasedStateMachine):
     )
     def worker(self, index: int, what: str, number: int) -> None:
         """Anything a worker may say, at any time."""
-        key, generation = at = self.pick(index)
+        at = self.pick(index)
+        key, _ = at
         match what:
             case "progress":
                 self.do(m.LoadProgress(*at, 0.5))
@@ -242,6 +243,11 @@ class Residency(RuleBasedStateMachine):
             own = "a" if id == "a2" else id
             self.registry[id] = entry(id, own if key == "own" else key, policy)
         self.do(m.RegistryChanged(tuple(self.registry.values())))
+
+    @rule(grace=st.sampled_from([4.0, 30.0]), luck=st.integers(0, 19))
+    def shut_down(self, grace: float, luck: int) -> None:
+        if luck == 19:
+            self.do(m.Shutdown(grace))
 
     # --- always
 
