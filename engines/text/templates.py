@@ -38,8 +38,7 @@ class NoChatTemplate(RequestError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This model has no chat template: it is a base model, which continues text. Use /v1/completions, "
-            "or give it a template in the registry (chat_template).",
+            "This model has no chat template: it is a base model, which continues text. Use /v1/completions.",
             param="messages",
         )
 
