@@ -26,7 +26,7 @@ class Candidate:
     key: str
     bytes: int
     last_used: float
-    priority: int = 1  # 0 low, 1 normal, 2 high
+    priority: int = 1  # 0 batch, 1 normal, 2 interactive
     leases: int = 0  # only a fairness drain looks at leased ones
 
 

@@ -9,7 +9,7 @@ from gateway.residency.values import ModelInfo
 
 __all__ = ["SharedPolicy"]
 
-_PRIORITIES = ("low", "normal", "high")
+_PRIORITIES = ("batch", "normal", "interactive")  # who goes first, as the registry names them
 _WIDTH_UNKNOWN_LIMIT = 64
 _LEAST_LIMIT = 16
 
@@ -22,7 +22,7 @@ class SharedPolicy:
     load_timeout_s: float
     drain_timeout_s: float
     abandon_grace_s: float
-    priority: int  # 0 low, 1 normal, 2 high
+    priority: int  # 0 batch, 1 normal, 2 interactive
 
     @classmethod
     def of(cls, infos: Sequence[ModelInfo]) -> SharedPolicy:
