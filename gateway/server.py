@@ -5,7 +5,7 @@ signal                     effect
 =========================  =====================================================================================
 first SIGTERM or SIGINT    the shutdown below
 second SIGTERM or SIGINT   its grace is over now
-SIGHUP                     the reload callback
+SIGHUP                     the registry file is read again; the log says what came of it
 =========================  =====================================================================================
 
 1. ``/ready`` says 503, new work gets 503 ``shutting_down`` from the port that is still open; what waits or loads ends
@@ -38,7 +38,10 @@ from gateway.errors import ShuttingDown
 from gateway.live import LiveResponses
 from gateway.logs import configure_logging, log_event
 from gateway.network import is_loopback
+from gateway.paths import state_directory
 from gateway.registry.catalog import Catalog
+from gateway.registry.load import RegistryError
+from gateway.residency.pins import check_pins
 from gateway.residency.shell import Residency as ModelResidency
 from gateway.services import Residency
 from gateway.settings import ServerSettings, Settings
@@ -64,20 +67,20 @@ def serve(
     *,
     residency: Residency | None = None,
     on_ready: Callable[[str], None] | None = None,
-    on_reload: Callable[[], None] | None = None,
 ) -> int:
-    """Serves until a signal ends it; returns the exit status. StartError when it cannot start.
+    """Serves until a signal ends it; returns the exit status. StartError or RegistryError when it cannot start.
 
     ``on_ready`` is called with the URL once requests are answered; by default a line on stdout says it.
     """
     check_bind(settings.server)
+    check_pins(catalog, settings.memory.budget_bytes)
     listener = open_socket(settings.server)
     configure_logging()
     for warning in settings.memory.warnings:
         log_event(logger, logging.WARNING, "memory setting", warning=warning)
-    residency = residency or ModelResidency(settings, catalog)
+    residency = residency or ModelResidency(settings, catalog, state=state_directory())
     server = _Server(_config(settings.server, create_app(settings, catalog, residency)))
-    gateway = _Gateway(settings.server, server, residency, on_reload or _log_reload)
+    gateway = _Gateway(settings.server, server, residency)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(gateway.run(listener, on_ready or _print_ready))
     return 0
@@ -165,13 +168,11 @@ class _Server(uvicorn.Server):
 class _Gateway:
     """One run of the server. The two events are set by signal handlers, on the loop."""
 
-    def __init__(
-        self, settings: ServerSettings, server: _Server, residency: Residency, on_reload: Callable[[], None]
-    ) -> None:
+    def __init__(self, settings: ServerSettings, server: _Server, residency: Residency) -> None:
         self._settings = settings
         self._server = server
         self._residency = residency
-        self._on_reload = on_reload
+        self._reloads: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -192,6 +193,16 @@ class _Gateway:
 
     def _on_stop(self) -> None:
         (self._hurry if self._stop.is_set() else self._stop).set()
+
+    def _on_reload(self) -> None:
+        task = asyncio.create_task(self._reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        # A registry that cannot be used has been logged, and the old one stays.
+        with contextlib.suppress(RegistryError):
+            await self._residency.reload()
 
     async def _shut_down(self) -> None:
         loop = asyncio.get_running_loop()
@@ -235,7 +246,3 @@ def _url(host: str, port: int) -> str:
 def _print_ready(url: str) -> None:
     sys.stdout.write(f"Innkeeper is ready at {url}\n")
     sys.stdout.flush()
-
-
-def _log_reload() -> None:
-    log_event(logger, logging.WARNING, "reload is not built yet", remedy="restart to apply the registry file")

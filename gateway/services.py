@@ -17,6 +17,10 @@ from gateway.live import LiveResponses
 from gateway.metrics import Metrics
 from gateway.protocols.options import Limits
 from gateway.registry.catalog import Catalog, ResolvedModel
+from gateway.residency.event_feed import EventFeed
+from gateway.residency.explain import Explanation
+from gateway.residency.reload import Reload
+from gateway.residency.values import AdminAnswer, UnloadMode
 from gateway.settings import Settings
 
 __all__ = ["Lease", "Residency", "Services", "services_of"]
@@ -57,6 +61,25 @@ class Residency(Protocol):
     def ready(self) -> str | None:
         """Why no request could be served now, None when one can."""
         ...
+
+    # What operators ask; each is described where it is done (``residency/shell.py``).
+
+    @property
+    def events(self) -> EventFeed: ...
+
+    async def load(self, model: str) -> AdminAnswer: ...
+
+    async def unload(self, model: str, mode: UnloadMode, deadline_s: float) -> AdminAnswer: ...
+
+    async def pin(self, model: str) -> AdminAnswer: ...
+
+    async def unpin(self, model: str) -> AdminAnswer: ...
+
+    def plan(self, model: str) -> Explanation: ...
+
+    def cancel_lease(self, lease_id: str) -> str: ...
+
+    async def reload(self) -> Reload: ...
 
 
 @dataclass(frozen=True)

@@ -65,23 +65,34 @@ class Catalog:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._names: dict[str, str] = {}
-        self._entries: dict[str, ModelEntry] = {}
-        self._resolved: dict[str, tuple[_Stamp, ResolvedModel]] = {}
-        self.replace(registry)
-
-    def replace(self, registry: Registry) -> None:
-        """Takes another registry's models; what is the same and unchanged on disk is not read again."""
-        entries = {entry.id: entry for entry in registry.models}
-        kept = registry.directory == self._registry.directory and registry.defaults == self._registry.defaults
-        self._resolved = {
-            model_id: resolved
-            for model_id, resolved in self._resolved.items()
-            if kept and entries.get(model_id) == self._entries.get(model_id)
-        }
-        self._registry = registry
-        self._entries = entries
+        self._entries = {entry.id: entry for entry in registry.models}
         self._names = {name: entry.id for entry in registry.models for name in (entry.id, *entry.aliases)}
+        self._resolved: dict[str, tuple[_Stamp, ResolvedModel]] = {}
+
+    @property
+    def registry(self) -> Registry:
+        """What it was made from."""
+        return self._registry
+
+    def successor(self, registry: Registry) -> Catalog:
+        """The catalog of a changed registry, its files read; what is the same and unchanged on disk is not read again.
+
+        This catalog stays as it is, so that another thread than the one that serves it may do the reading.
+        """
+        other = Catalog(registry)
+        if registry.directory == self._registry.directory and registry.defaults == self._registry.defaults:
+            other._resolved = {
+                model_id: resolved
+                for model_id, resolved in self._resolved.copy().items()
+                if other._entries.get(model_id) == self._entries.get(model_id)
+            }
+        _ = other.models
+        return other
+
+    def replace(self, other: Catalog) -> None:
+        """Takes the other's registry and models: whoever has this catalog finds them from now on."""
+        self._registry, self._entries, self._names = other._registry, other._entries, other._names
+        self._resolved = other._resolved
 
     @property
     def models(self) -> tuple[ResolvedModel, ...]:

@@ -31,7 +31,11 @@ _MAX_FILE_BYTES = 4 * 1024**2
 
 
 class RegistryError(Exception):
-    """The registry cannot be used. The message starts with the file and the key path."""
+    """The registry cannot be used. The message starts with the file and the key path; ``key`` is that path, where one is."""
+
+    def __init__(self, message: str, *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def parse_registry(text: str, path: Path, *, machine: Machine | None = None) -> 
         _check_models(file)
         memory = _memory(file, machine)
     except _Problem as problem:
-        raise RegistryError(f"{path}: {problem}") from problem
+        key = _KEY_PATH.match(str(problem))
+        raise RegistryError(f"{path}: {problem}", key=key and key[1]) from problem
     settings = Settings(
         memory=memory,
         server=_server(file.server),
@@ -125,6 +130,9 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 
 class _Problem(Exception):
     """Key path and what is wrong there."""
+
+
+_KEY_PATH = re.compile(r"([^\s:]+): ")
 
 
 def _convert(data: object) -> RegistryFile:

@@ -5,7 +5,8 @@
     route ── acquire(model) ──> Residency ── handle(event, now) ──> ModelManager (sans-IO, decides)
       ^                            │  ^            │ effects
       └──── Lease, its events      │  └── events ──┼── WorkerFleet ── WorkerHost ══ socket ══ worker process
-                                   └── waiters, leases, timers
+                                   ├── waiters, leases, timers
+                                   └── operators, event feed, learned values
 
 One writer: everything here runs on the event loop's thread, and only ``_handle`` gives the core events.
 """
@@ -14,18 +15,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count
+from pathlib import Path
 
-from gateway.errors import GatewayError, ShuttingDown
+from gateway.errors import ModelUnloaded, NotFound, ShuttingDown
+from gateway.logs import log_event
 from gateway.machine import free_memory, read_machine
 from gateway.registry.catalog import Catalog, ResolvedModel
+from gateway.registry.load import RegistryError
 from gateway.residency import messages as core
+from gateway.residency.event_feed import EventFeed, Notice, Transition
+from gateway.residency.explain import Explanation
+from gateway.residency.learned_store import LearnedStore
 from gateway.residency.lease import Lease
 from gateway.residency.manager import ModelManager
+from gateway.residency.operators import Operators
+from gateway.residency.reload import Reload, read_changes
 from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
 from gateway.residency.worker_fleet import ProcessStatistics, WorkerFleet
 from gateway.residency.worker_process import WorkerCommand
@@ -42,26 +52,39 @@ logger = logging.getLogger("innkeeper.residency")
 class Residency:
     """Who is in memory, and for whom. ``start`` once, on the loop that serves; ``acquire`` from then to ``shutdown``.
 
-    ``command`` starts workers in another way than this Python does.
+    ``command`` starts workers in another way than this Python does. ``state`` is the directory where learned values last (None:
+    they last as long as this).
     """
 
-    def __init__(self, settings: Settings, catalog: Catalog, *, command: WorkerCommand | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        *,
+        command: WorkerCommand | None = None,
+        state: Path | None = None,
+    ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._command = command
+        self._started = catalog.registry.settings  # as the file had them, without what the command line changed
+        self.events = EventFeed()  # transitions and notices, for whoever watches
+        self._learned = None if state is None else LearnedStore(state, self._warn)
         self._manager = ModelManager(
             core.ManagerSettings(
                 budget_bytes=settings.memory.budget_bytes,
                 policy=settings.memory.policy,
                 unload_timeout_s=settings.workers.unload_timeout_s,
             ),
+            learned=None if self._learned is None else self._learned.read(),
             device_free=_device_free(settings),
         )
         self._told: dict[str, tuple[str, bool]] = {}  # id → resident key and usable, as the core was told
         self._ids = count(1)  # waiters and admin verbs
         self._waiters: dict[core.WaiterId, Lease] = {}  # the core settles each
         self._leases: dict[core.LeaseId, Lease] = {}  # the core counts each
-        self._answers: dict[core.AdminId, asyncio.Future[core.AdminAnswer | GatewayError]] = {}
+        self._operators = Operators(self._handle, self._ids)
+        self._reloading = asyncio.Lock()
         self._inbox: deque[core.Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
@@ -75,10 +98,7 @@ class Residency:
     async def start(self) -> None:
         """Preloads begin, and the spare. Returns at once."""
         self._loop = asyncio.get_running_loop()
-        workers = self._settings.workers
-        if not any(model.task == "text" and model.spec.format != "sim" for model in self._catalog.models):
-            workers = replace(workers, spare=0)  # nothing here could use one
-        self._fleet = WorkerFleet(workers, self._handle, command=self._command)
+        self._fleet = WorkerFleet(self._settings.workers, self._handle, command=self._command)
         self._tell_registry()
         self._tick()
         self._fleet.spares.refill()
@@ -94,8 +114,11 @@ class Residency:
         try:
             await self._no_worker_left.wait()
             await self._fleet.close()
+            if self._learned is not None:
+                await self._learned.close()
         finally:
             self._fleet.kill_all()
+            self.events.close()
             for timer in (self._timer, self._ticker):
                 if timer is not None:
                     timer.cancel()
@@ -177,20 +200,52 @@ class Residency:
 
     async def load(self, model: str) -> core.AdminAnswer:
         """Returns when it is loaded. A caller that leaves does not cancel it."""
-        return await self._administer(lambda admin: core.AdminLoad(admin, model))
+        self._look_at_files(model)
+        return await self._operators.load(model)
 
     async def unload(self, model: str, mode: core.UnloadMode = "drain", deadline_s: float = 30.0) -> core.AdminAnswer:
         """Returns when its bytes are released. A caller that leaves does not cancel it."""
-        return await self._administer(lambda admin: core.AdminUnload(admin, model, mode, deadline_s))
+        return await self._operators.unload(model, mode, deadline_s)
 
-    async def _administer(self, verb: Callable[[core.AdminId], core.Event]) -> core.AdminAnswer:
-        admin = next(self._ids)
-        self._answers[admin] = self._loop.create_future()
-        self._handle(verb(admin))
-        answer = await self._answers[admin]
-        if isinstance(answer, GatewayError):
-            raise answer
-        return answer
+    async def pin(self, model: str) -> core.AdminAnswer:
+        """Never evicted, unloaded for being idle, or drained for another, until ``unpin`` or its removal. Loads nothing."""
+        return await self._operators.pin(model)
+
+    async def unpin(self, model: str) -> core.AdminAnswer:
+        """Takes a pin away, the registry's too."""
+        return await self._operators.unpin(model)
+
+    def plan(self, model: str) -> Explanation:
+        """What a request for it would lead to now; nothing is done. ModelNotFound."""
+        self._look_at_files(model)
+        return self._manager.plan(model, self._loop.time())
+
+    def cancel_lease(self, lease_id: core.LeaseId) -> str:
+        """Cancels its requests in the worker, and later ones are refused; it ends when the worker has said so. Its model's id.
+
+        NotFound when there is no such lease (any more).
+        """
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            raise NotFound(f"there is no lease {lease_id!r}; GET /admin/leases lists those there are")
+        lease.cancel_with(ModelUnloaded("an operator cancelled this request", retry=False))
+        return lease.model
+
+    async def reload(self) -> Reload:
+        """Reads the registry file again. RegistryError when it is not valid: then the old one stays. Either is logged."""
+        async with self._reloading:
+            try:
+                successor, changes = await read_changes(
+                    self._catalog, self._started, self._settings.memory.budget_bytes
+                )
+            except RegistryError as error:
+                log_event(logger, logging.WARNING, "registry not reloaded", error=str(error))
+                raise
+            self._catalog.replace(successor)
+            self._tell_registry()
+        told = {name: ",".join(ids) or None for name, ids in asdict(changes).items()}
+        log_event(logger, logging.INFO, "registry reloaded", **told)
+        return changes
 
     # --- the core ---
 
@@ -227,15 +282,14 @@ class Residency:
                     if lease.grant is not None and (lease.grant.key, lease.grant.generation) == (key, generation):
                         lease.fail_request(request, error)
             case core.AnswerAdmin(admin=admin, answer=answer):
-                future = self._answers.pop(admin)
-                if not future.done():
-                    future.set_result(answer)
+                self._operators.answer(admin, answer)
             case core.SetTimer(at=at):
                 self._set_timer(at)
             case core.EmitTransition():
-                _log(effect)
-            case core.PersistLearned():
-                pass  # learned values last as long as the gateway: their store is not built yet
+                self._publish(effect)
+            case core.PersistLearned(content_key=content_key, value=value):
+                if self._learned is not None:
+                    self._learned.put(content_key, value)
             case core.ShutdownComplete():
                 self._no_worker_left.set()
             case _:
@@ -258,10 +312,42 @@ class Residency:
         self._waiters[waiter] = lease
         lease.requeue()
 
+    def _look_at_files(self, name: str) -> None:
+        """Tells the core of a model's file that was repaired, replaced or lost since."""
+        known = next((model for model in self._catalog.models if model.id == name), None)
+        if known is not None and self._told.get(name) != _told(known):
+            self._tell_registry()
+
     def _tell_registry(self) -> None:
         models = self._catalog.models
+        if any(model.task == "text" and model.spec.format != "sim" for model in models):
+            self._fleet.spares.raise_limit(self._settings.workers.spare)  # without such a model nothing could use one
         self._told = {model.id: _told(model) for model in models}
         self._handle(core.RegistryChanged(tuple(core.ModelInfo.of(model) for model in models)))
+
+    def _publish(self, effect: core.EmitTransition) -> None:
+        transition = Transition(
+            at=time.time() - (self._loop.time() - effect.at),
+            model=effect.model,
+            from_state=effect.from_state,
+            to_state=effect.to_state,
+            cause=effect.cause,
+            charged_bytes=effect.charged_bytes,
+        )
+        log_event(
+            logger,
+            logging.INFO,
+            "model changed" if transition.from_state != transition.to_state else "model stays",
+            model=transition.model,
+            **{"from": transition.from_state, "to": transition.to_state},
+            cause=transition.cause,
+            charged_bytes=transition.charged_bytes,
+        )
+        self.events.publish(transition)
+
+    def _warn(self, message: str) -> None:
+        log_event(logger, logging.WARNING, "state directory", problem=message)
+        self.events.publish(Notice(time.time(), message))
 
     def _tick(self) -> None:
         self._last_tick = self._loop.time()
@@ -294,14 +380,3 @@ def _device_free(settings: Settings) -> Callable[[], int | None]:
 
 def _told(model: ResolvedModel) -> tuple[str, bool]:
     return model.resident_key, model.error is None
-
-
-def _log(transition: core.EmitTransition) -> None:
-    logger.info(
-        "model %s: %s to %s (%s), %d bytes charged",
-        transition.model,
-        transition.from_state,
-        transition.to_state,
-        transition.cause,
-        transition.charged_bytes,
-    )

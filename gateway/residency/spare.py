@@ -44,6 +44,10 @@ class SparePool:
     def hosts(self) -> tuple[WorkerHost, ...]:
         return tuple(self._spares)
 
+    def raise_limit(self, limit: int) -> None:
+        """Keeps at least so many from now on; they start when no load is under way."""
+        self._limit = max(self._limit, limit)
+
     def take(self) -> WorkerHost | None:
         """The oldest spare, warm or still importing (that is faster than a fresh one); None without one.
 

@@ -74,7 +74,7 @@ class WorkerFleet:
         self._closed = False
         self.spares = SparePool(
             self._command,
-            limit=settings.spare,
+            limit=0,  # raised when a model comes that could use one
             cancel_timeout_s=settings.cancel_timeout_s,
             on_change=self._spares_changed,
         )

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from gateway.errors import WrongContentType
 from gateway.protocols.openai_stream import AnswerHead
 
-__all__ = ["json_bytes", "new_head"]
+__all__ = ["json_bytes", "new_head", "optional_json_bytes"]
 
 
 async def json_bytes(request: Request) -> bytes:
@@ -20,6 +20,12 @@ async def json_bytes(request: Request) -> bytes:
         said = f"is {content_type[:100]!r}" if content_type else "is missing"
         raise WrongContentType(f"content-type {said}; this route needs application/json")
     return await request.body()
+
+
+async def optional_json_bytes(request: Request) -> bytes:
+    """The body of a route that does without one, empty where there is none. WrongContentType as above."""
+    body = await request.body()
+    return await json_bytes(request) if body else b""
 
 
 def new_head(prefix: str, model: str) -> AnswerHead:

@@ -45,19 +45,6 @@ _PATHS: dict[str, list[str]] = {
     "/detokenize": ["POST"],
     # operations
     "/openapi.json": ["GET"],
-    # admin
-    "/admin/leases": ["GET"],
-    "/admin/leases/{id}": ["DELETE"],
-    "/admin/queue": ["GET"],
-    "/admin/plan": ["GET"],
-    "/admin/events": ["GET"],
-    "/admin/models": ["GET"],
-    "/admin/models/{id:path}/load": ["POST"],
-    "/admin/models/{id:path}/unload": ["POST"],
-    "/admin/models/{id:path}/pin": ["POST"],
-    "/admin/models/{id:path}/unpin": ["POST"],
-    "/admin/models/{id:path}": ["GET"],
-    "/admin/registry/reload": ["POST"],
 }
 
 

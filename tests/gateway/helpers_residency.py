@@ -12,6 +12,10 @@ from typing import Any
 from engines.wire import Event, Failed, Finished, FinishReason, TextDelta, TextRequest, Usage, WireError
 from gateway.errors import GatewayError, ShuttingDown
 from gateway.registry.catalog import ResolvedModel
+from gateway.residency.event_feed import EventFeed
+from gateway.residency.explain import Explanation
+from gateway.residency.reload import Reload
+from gateway.residency.values import AdminAnswer, UnloadMode
 
 __all__ = ["BOUND_S", "FakeLease", "FakeResidency", "delta", "failed", "finished"]
 
@@ -73,6 +77,8 @@ class FakeResidency:
         self.unready: str | None = None
         self.on_shutdown: Callable[[], Any] | None = None
         self.started = False
+        self.events = EventFeed()
+        self.asked: list[tuple[str, ...]] = []  # by operators
         self.snapshot: Any = SimpleNamespace(budget=None, models=(), queue=(), leases=(), workers=())
 
     @staticmethod
@@ -128,6 +134,36 @@ class FakeResidency:
 
     def ready(self) -> str | None:
         return self.unready
+
+    def _answer(self, *asked: str) -> AdminAnswer:
+        self.asked.append(asked)
+        if self.refusal is not None:
+            raise self.refusal
+        return AdminAnswer(asked[1], "loaded", 1)
+
+    async def load(self, model: str) -> AdminAnswer:
+        return self._answer("load", model)
+
+    async def unload(self, model: str, mode: UnloadMode, deadline_s: float) -> AdminAnswer:
+        return self._answer("unload", model, mode, f"{deadline_s:g}")
+
+    async def pin(self, model: str) -> AdminAnswer:
+        return self._answer("pin", model)
+
+    async def unpin(self, model: str) -> AdminAnswer:
+        return self._answer("unpin", model)
+
+    def plan(self, model: str) -> Explanation:
+        return Explanation(model, "unloaded", "load", True)
+
+    def cancel_lease(self, lease_id: str) -> str:
+        return self._answer("cancel", lease_id).model
+
+    async def reload(self) -> Reload:
+        self.asked.append(("reload",))
+        if self.refusal is not None:
+            raise self.refusal
+        return Reload((), (), (), (), ())
 
 
 def refusing(error: GatewayError) -> FakeResidency:
