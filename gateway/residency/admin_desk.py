@@ -40,22 +40,21 @@ class AdminDesk:
         elif info.error is not None:
             self._answer(event.admin, fresh(info.error))
         else:
-            resident = house.residents[info.resident_key]
-            if resident.state is State.LOADED:
-                self.answer_loaded(caller, resident)
-                return
-            self.solicit(resident)
-            if resident.state is State.LOADING:
-                resident.admin_loads.append(caller)
-                return
-            self.queue_load(caller)
+            self.place(caller)
 
-    def queue_load(self, caller: AdminCaller) -> None:
-        """Waits for room, or for a teardown, as a caller does."""
+    def place(self, caller: AdminCaller) -> None:
+        """Answered, joined to the load under way, or queued for room or behind a teardown, as a caller is."""
         house = self.house
         info = house.models[caller.model]
-        house.queue.open(info.resident_key, house.next_order()).admins.append(caller)
-        house.timers.set(Timer(TimerKind.ADMIN_LOAD, caller.id), house.now + info.policy.queue_timeout_s)
+        resident = house.residents[info.resident_key]
+        self.solicit(resident)
+        if resident.state is State.LOADED:
+            self.answer_loaded(caller, resident)
+        elif resident.state is State.LOADING:
+            resident.admin_loads.append(caller)
+        else:
+            house.queue.open(resident.key, house.next_order()).admins.append(caller)
+            house.timers.set(Timer(TimerKind.ADMIN_LOAD, caller.id), house.now + info.policy.queue_timeout_s)
 
     def preload(self, model: str) -> None:
         """The registry wants it loaded."""

@@ -183,6 +183,8 @@ class FrontDesk:
             self.house.fail_waiter(waiter, self.house.not_found(waiter.model))
         elif info.error is not None:
             self.house.fail_waiter(waiter, info.error)
+        elif (resident := self.house.residents[info.resident_key]).in_backoff:
+            self.house.fail_waiter(waiter, self.backoff_error(resident))
         else:
             waiter.key = info.resident_key
             self.house.enqueue(waiter)

@@ -22,6 +22,7 @@ from typing import Any
 from gateway.residency import events, fairness
 from gateway.residency.admin_desk import AdminDesk
 from gateway.residency.effects import Effect, GrantLease, SetTimer, ShutdownComplete
+from gateway.residency.explain import Explanation, explain
 from gateway.residency.front_desk import FrontDesk
 from gateway.residency.house import House
 from gateway.residency.integrity import check_integrity
@@ -48,7 +49,7 @@ class ModelManager:
         device_free: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._house = house = House(settings, learned, device_free)
-        room = Room(house)
+        self._room = room = Room(house)
         self._front = front = FrontDesk(house)
         admin = AdminDesk(house, front)
         workers = WorkerDesk(house, front, admin)
@@ -125,6 +126,11 @@ class ModelManager:
         """A frozen picture for ``/admin/status`` and the metrics."""
         self._house.now = now
         return take_statistics(self._house)
+
+    def plan(self, model: str, now: float) -> Explanation:
+        """What a request for this id would lead to now, without doing it. ModelNotFound when there is no such id."""
+        self._house.now = now
+        return explain(self._house, self._room, model)
 
     def check_integrity(self) -> None:
         """AssertionError when an invariant does not hold; between steps all of them do."""

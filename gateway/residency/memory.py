@@ -189,7 +189,9 @@ class MemoryDesk:
 
     def _serving(self, key: str, generation: int) -> ResidencyManager | None:
         resident = self.house.residents.get(key)
-        if resident is None or resident.generation != generation or resident.state not in _SERVING:
-            self.house.count("report of nothing loaded")
-            return None
-        return resident
+        if resident is not None and resident.generation == generation:
+            held = resident.state is State.UNLOADING and not resident.sent  # it may serve again
+            if held or resident.state in _SERVING:
+                return resident
+        self.house.count("report of nothing loaded")
+        return None

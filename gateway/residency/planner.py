@@ -31,6 +31,8 @@ from gateway.residency.worker_desk import WorkerDesk
 
 __all__ = ["Planner"]
 
+_MOST_STEPS = 100_000
+
 
 class Planner:
     """The one place where loads begin and residents are evicted for them."""
@@ -52,9 +54,11 @@ class Planner:
         self.memory = memory
 
     def run(self) -> None:
-        """Until nothing changes."""
-        while self._step():
-            pass
+        """Until nothing changes. Each step takes somebody nearer to where they go, so there is an end; a defect must not hang."""
+        for _ in range(_MOST_STEPS):
+            if not self._step():
+                return
+        raise AssertionError("the planner does not come to rest")
 
     def _step(self) -> bool:
         if self.memory.govern():  # 1.
@@ -112,13 +116,14 @@ class Planner:
             resident = house.residents[entry.key]
             if resident.state not in (State.UNLOADED, State.FAILED):
                 continue
-            error = refusal(self.room.view(entry))
+            error = refusal(self.room.view(entry.key))
             if error is not None:
+                if entry.preload:
+                    house.announce(resident, resident.state, error.code)  # nobody else would know
                 house.fail_entry(entry, error)
                 return True
             (held_back if self._predecessor_holds(resident) else ready).append(entry)
-        head = ready[0] if ready else None
-        house.queue.head = head.key if head else None
+        head = self._choose_head(ready)
         if self._drop_stale_intents():
             return True
         # 5.
@@ -130,7 +135,20 @@ class Planner:
         if head is not None and self._plan_head(head, loading):
             return True
         # 7.
-        return loading is None and any(self._overtake(entry) for entry in [*ready[1:], *held_back])
+        later = [entry for entry in (*ready, *held_back) if entry is not head]
+        return loading is None and any(self._overtake(entry) for entry in later)
+
+    def _choose_head(self, ready: list[Entry]) -> Entry | None:
+        """The first; but one whose plan is under way stays the head before an older one that comes back to the queue."""
+        queue = self.house.queue
+        before = queue.get(queue.head) if queue.head is not None else None
+        head = ready[0] if ready else None
+        if before is not None and before in ready and before.waiters and before.promised:
+            head = before
+        if before is not None and before is not head:
+            before.promised, before.freed_bytes = False, 0  # its earmark lapses
+        queue.head = head.key if head else None
+        return head
 
     def _predecessor_holds(self, resident: ResidencyManager) -> bool:
         """After a reload: the old key's bytes are not released. The new one may only load beside it where both fit."""
@@ -139,7 +157,7 @@ class Planner:
 
     def _anyone_needs(self, ready: list[Entry], held_back: list[Entry]) -> bool:
         growing = any(r.current.growth is not None for r in self.house.residents.values())
-        return bool(ready) or growing or any(fits_beside(self.room.view(entry)) is not None for entry in held_back)
+        return bool(ready) or growing or any(fits_beside(self.room.view(entry.key)) is not None for entry in held_back)
 
     def _drop_stale_intents(self) -> bool:
         """Rivals that have no callers any more, and drains that a member has left on its own way."""
@@ -154,7 +172,7 @@ class Planner:
 
     def _plan_head(self, entry: Entry, loading: ResidencyManager | None) -> bool:
         """Step 6. True when something changed."""
-        view = self.room.view(entry)
+        view = self.room.view(entry.key)
         decision = decide(view, self.house.settings.policy)
         if isinstance(decision, Blocked) and loading is not None and loading.yields and entry.waiters:
             # An operator's or a preload's load gives up its bytes to callers, where nothing else helps.
@@ -235,7 +253,7 @@ class Planner:
 
     def _overtake(self, entry: Entry) -> bool:
         """Step 7."""
-        grant = fits_beside(self.room.view(entry))
+        grant = fits_beside(self.room.view(entry.key))
         if grant is None:
             return False
         self._start(entry, grant)

@@ -115,7 +115,7 @@ class RegistryDesk:
 
     def _place_admin(self, caller: AdminCaller, info: ModelInfo | None) -> None:
         if info is not None and info.error is None:
-            self.admin.queue_load(caller)
+            self.admin.place(caller)
             return
         self.house.timers.cancel(Timer(TimerKind.ADMIN_LOAD, caller.id))
         error: GatewayError = self.house.not_found(caller.model) if info is None or info.error is None else info.error

@@ -9,7 +9,7 @@ from gateway.residency.eviction import Candidate
 from gateway.residency.fairness import revocable
 from gateway.residency.house import House
 from gateway.residency.plan import View
-from gateway.residency.queue import Claim, Entry
+from gateway.residency.queue import Claim
 from gateway.residency.resident import ResidencyManager
 from gateway.residency.states import State
 
@@ -28,12 +28,16 @@ class Room:
         """Charges of all whose teardown is sent."""
         return sum(r.charge for r in self.house.residents.values() if r.state is State.UNLOADING and r.sent)
 
-    def pending(self, claim: Claim) -> int:
-        """Of those, what is freed for this claim: was evicted for it, or for nobody who still waits and it is the head."""
-        return sum(r.charge for r in self._going_for(claim) if r.sent)
+    def pending(self, claim: Claim, *, head: bool | None = None) -> int:
+        """Of those, what is freed for this claim: was evicted for it, or for nobody who still waits and it is the head.
 
-    def _going_for(self, claim: Claim) -> list[ResidencyManager]:
-        head = claim.kind == "load" and claim.key == self.house.queue.head
+        ``head``: as though it were; None: as it is.
+        """
+        return sum(r.charge for r in self._going_for(claim, head) if r.sent)
+
+    def _going_for(self, claim: Claim, head: bool | None = None) -> list[ResidencyManager]:
+        if head is None:
+            head = claim.kind == "load" and claim.key == self.house.queue.head
         return [
             r
             for r in self.house.residents.values()
@@ -74,7 +78,7 @@ class Room:
                 return 0
             return max(0, growth.bytes - self._coming(claim))
         entry = self.house.queue.get(claim.key)
-        if entry is None:
+        if entry is None or self.house.queue.head != claim.key:
             return 0
         counted_on = max(0, entry.needed_bytes - self._coming(claim)) if entry.promised else 0
         return max(counted_on, min(entry.needed_bytes, entry.freed_bytes))
@@ -114,15 +118,15 @@ class Room:
         """The largest charge it could ever have."""
         return self.house.budget.total_bytes - sum(charge for _, charge in self.pins(resident))
 
-    def view(self, entry: Entry) -> View:
-        """What a plan for this entry looks at."""
-        resident, claim = self.house.residents[entry.key], Claim("load", entry.key)
+    def view(self, key: str, *, head: bool | None = None) -> View:
+        """What a plan for a load of this resident key looks at."""
+        resident, claim = self.house.residents[key], Claim("load", key)
         return View(
             model=resident.name,
             sizes=resident.sizes,
             total=self.house.budget.total_bytes,
             available=self.available(claim, resident),
-            pending=self.pending(claim),
+            pending=self.pending(claim, head=head),
             pins=self.pins(resident),
             candidates=tuple(self.idle(claim)),
         )

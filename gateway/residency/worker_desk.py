@@ -94,11 +94,14 @@ class WorkerDesk:
 
     def _measure(self, resident: ResidencyManager, event: WorkerReady) -> None:
         house, info, current = self.house, resident.infos[0], resident.current
-        value = house.learned.observe(info.content_key, info.footprint, event.static_bytes, event.kv_bytes_per_token)
-        if value is not None:
-            house.emit(PersistLearned(info.content_key, value))
-        if not info.simulated and event.baseline_bytes:
-            current.baseline = house.baseline_bytes = event.baseline_bytes
+        if not info.simulated:
+            value = house.learned.observe(
+                info.content_key, info.footprint, event.static_bytes, event.kv_bytes_per_token
+            )
+            if value is not None:
+                house.emit(PersistLearned(info.content_key, value))
+            if event.baseline_bytes:
+                current.baseline = house.baseline_bytes = event.baseline_bytes
         current.measured = Measured(static=event.static_bytes)
         resident.width = event.width
         resident.recharge()

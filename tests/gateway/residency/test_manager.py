@@ -1,0 +1,496 @@
+"""The manager as a whole: the failures that users of multi-model servers have met, as far as the core decides them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import Conflict, GatewayError, ModelLoadFailed, ModelNotFound, ModelTooLarge, NoRoomBesidePinned
+from gateway.residency import messages as m
+from gateway.residency.states import Cause, State
+
+from .helpers_core import GIB, World, model
+
+U, LG, LD, D, UG, F = State
+
+
+# --- callers
+
+
+def test_manager_a_stream_finishes_before_its_model_is_evicted() -> None:
+    world = World(model("a", 6), model("b", 6))
+    stream = world.serve("a")
+    waiter = world.request("b")
+    assert world.states() == {"a": LD, "b": U}
+    world.release(stream)
+    assert [type(e) for e in world.effects[:2]] == [m.EmitTransition, m.SendClose]
+    world.exit("a")
+    world.ready("b")
+    assert waiter in world.granted
+
+
+def test_manager_a_request_during_the_teardown_is_never_sent_to_the_dying_worker() -> None:
+    world = World(model("a", 6), model("b", 6))
+    world.load("a")
+    first = world.request("b")
+    second = world.request("a")
+    assert world.state("a") is UG
+    world.exit("a")
+    world.ready("b")
+    world.release(first)
+    world.exit("b")
+    world.ready("a")
+    assert world.granted[second].generation == 2
+
+
+def test_manager_two_models_in_turn_each_load_serves_somebody() -> None:
+    world = World(model("a", 6), model("b", 6))
+    previous = None
+    for turn in range(20):
+        id = "ab"[turn % 2]
+        waiter = world.request(id)
+        if previous is not None:
+            world.exit(previous)
+        world.ready(id)
+        assert waiter in world.granted
+        world.admit(waiter)
+        world.release(waiter)
+        previous = id
+    assert len(world.logged(m.StartWorker)) == 20
+
+
+def test_manager_a_caller_that_left_gives_back_a_grant_already_made() -> None:
+    world = World(model("a", 6), model("b", 6))
+    waiter = world.serve("a")
+    queued = world.request("b")
+    world.cancel(waiter)
+    assert not world.house.leases and world.state("a") is UG and queued in world.house.waiters
+    world.release(waiter)  # late: counted
+    world.cancel(waiter)
+    assert world.house.counts["release of no lease"] == 1 and world.house.counts["cancel of no waiter"] == 1
+
+
+def test_manager_ten_callers_one_load() -> None:
+    world = World(model("a", 6))
+    waiters = [world.request("a") for _ in range(10)]
+    world.ready("a")
+    assert len(world.logged(m.StartWorker)) == 1 and set(waiters) == set(world.granted)
+
+
+def test_manager_an_unregistered_name_loads_nothing() -> None:
+    world = World(model("a", 6), model("b", 6))
+    error = world.failed[world.request("c")]
+    assert isinstance(error, ModelNotFound) and "a, b" in error.message
+    assert isinstance(world.answers[world.admin_load("c")], ModelNotFound)
+    for admin in (world.unload("c"), world.pin("c"), world.unpin("c")):
+        assert isinstance(world.answers[admin], ModelNotFound)
+    assert not world.logged(m.StartWorker)
+    with pytest.raises(ModelNotFound):
+        world.manager.plan("c", world.now)
+
+
+def test_manager_a_model_that_cannot_be_used_says_why() -> None:
+    world = World(model("a", 6, error=ModelLoadFailed("a.gguf: truncated at byte 12")))
+    error = world.failed[world.request("a")]
+    assert isinstance(error, ModelLoadFailed) and "a.gguf" in error.message
+    assert isinstance(world.answers[world.admin_load("a")], ModelLoadFailed)
+    world.registry(model("a", 6, key="repaired"))
+    assert world.request("a") not in world.failed
+
+
+def test_manager_a_slow_load_may_exceed_the_queue_timeout() -> None:
+    world = World(model("a", 6, queue_timeout_s=10, load_timeout_s=300))
+    waiter = world.request("a")
+    world.advance(200.0)
+    world.ready("a")
+    assert waiter in world.granted
+
+
+# --- room
+
+
+def test_manager_evicts_enough_and_no_more() -> None:
+    world = World(model("a", 4), model("b", 4), model("c", 7))
+    world.load("a")
+    world.load("b")
+    world.request("c")
+    assert world.states() == {"a": UG, "b": UG, "c": U}
+    world = World(model("a", 4), model("b", 4), model("c", 6))
+    world.load("a")
+    world.load("b")
+    world.request("c")
+    assert world.states() == {"a": UG, "b": LD, "c": U}
+
+
+def test_manager_nobody_is_evicted_for_a_model_that_never_fits() -> None:
+    world = World(model("a", 4), model("big", 11))
+    world.load("a")
+    error = world.failed[world.request("big")]
+    assert isinstance(error, ModelTooLarge) and error.status == 507 and world.state("a") is LD
+
+
+def test_manager_a_pin_that_takes_the_room_refuses_who_waits_for_it() -> None:
+    world = World(model("a", 7), model("b", 4))
+    world.serve("a")
+    waiter = world.request("b")
+    world.pin("a")
+    error = world.failed[waiter]
+    assert isinstance(error, NoRoomBesidePinned) and "a" in error.message and world.state("a") is LD
+
+
+def test_manager_an_explicit_load_is_no_pin() -> None:
+    world = World(model("a", 6), model("b", 6))
+    world.load("a")
+    world.request("b")
+    assert world.state("a") is UG
+
+
+def test_manager_charges_do_not_wait_for_measurements() -> None:
+    world = World(model("a", 6), model("b", 6))
+    world.request("a")
+    world.ready("a", static_bytes=1)  # not yet touched
+    world.request("b")
+    assert world.charged == 6 * GIB and world.state("b") is U
+
+
+def test_manager_held_memory_stays_charged_and_what_does_not_fit_waits() -> None:
+    world = World(model("a", 6), model("b", 6), model("c", 3))
+    world.load("a")
+    waiter = world.request("b")
+    world.exit("a", held=6 * GIB)
+    world.advance(20.0)
+    assert "unreleased" in [e.cause for e in world.logged(m.EmitTransition)]
+    assert world.state("a") is U and world.state("b") is U
+    world.cancel(world.request("c"))  # fits, and is aborted since b needs the slot
+    world.exit("c")
+    (row,) = [row for row in world.manager.statistics(world.now).models if row.id == "a"]
+    assert row.state == "unloaded" and row.charged_bytes == 6 * GIB
+    world.free("a", held=1 * GIB)
+    assert world.state("b") is LG and waiter in world.resident("b").joiners and world.charged == 7 * GIB
+
+
+# --- sharing
+
+
+def test_manager_ids_of_one_key_share_a_resident() -> None:
+    world = World(model("a", 6, key="k", pin=True), model("a2", 6, key="k", ttl_s=1))
+    lease = world.request("a2")
+    world.ready("k")
+    assert lease in world.granted and world.charged == 6 * GIB
+    answer = world.answers[world.unload("a2")]
+    assert isinstance(answer, Conflict) and answer.code == "model_pinned" and "'a'" in answer.message
+    rows = {row.id: row for row in world.manager.statistics(world.now).models}
+    assert (rows["a"].charged_bytes, rows["a"].shares) == (6 * GIB, None)
+    assert (rows["a2"].charged_bytes, rows["a2"].shares, rows["a2"].leases) == (0, "a", 1)
+    world.release(lease)
+    world.advance(100.0)
+    assert world.state("a") is LD
+
+
+def test_manager_the_longest_ttl_of_the_ids_used_rules() -> None:
+    world = World(
+        model("a", 6, key="k", ttl_s=100), model("b", 6, key="k", ttl_s=10), model("c", 6, key="k", ttl_s=10**6)
+    )
+    for id in ("a", "b"):
+        world.release(world.serve(id))
+    world.advance(99.0)
+    assert world.state("a") is LD
+    world.advance(1.0)
+    assert world.state("a") is UG
+
+
+def test_manager_removing_one_id_leaves_the_resident() -> None:
+    world = World(model("a", 6, key="k"), model("b", 6, key="k"))
+    stays, goes = world.request("a"), world.request("b")
+    world.registry(model("a", 6, key="k"))
+    assert isinstance(world.failed[goes], ModelNotFound)
+    world.ready("k")
+    assert stays in world.granted
+
+
+# --- idle clock
+
+
+def test_manager_the_idle_clock_starts_when_the_lease_ends() -> None:
+    world = World(model("a", 6, ttl_s=1))
+    lease = world.serve("a")
+    world.advance(5.0)
+    assert world.state("a") is LD
+    world.release(lease)
+    world.advance(0.9)
+    assert world.state("a") is LD
+    world.advance(0.1)
+    assert world.state("a") is UG
+
+
+def test_manager_a_preloaded_model_nobody_asks_for_is_unloaded_at_its_ttl() -> None:
+    world = World(model("a", 6, ttl_s=1, preload=True))
+    world.ready("a")
+    world.advance(1.0)
+    assert world.state("a") is UG
+    world.exit("a")
+    world.registry(model("a", 6, ttl_s=2, preload=True))  # what the registry wanted before is not loaded again
+    assert world.state("a") is U
+
+
+def test_manager_a_ttl_of_zero_unloads_at_the_last_release() -> None:
+    world = World(model("a", 6, ttl_s=0))
+    lease = world.serve("a")
+    world.release(lease)
+    assert world.state("a") is UG
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(0.0, 0.0), (5.0, 10.0), (50.0, 50.0)])
+def test_manager_keep_alive_sets_the_later_deadline(seconds: float, stays: float) -> None:
+    world = World(model("a", 6, ttl_s=10))
+    lease = world.serve("a")
+    world.do(m.KeepAlive("a", seconds))
+    world.release(lease)
+    if stays:
+        world.advance(stays - 0.1)
+        assert world.state("a") is LD
+        world.advance(0.1)
+    assert world.state("a") is UG
+
+
+def test_manager_keep_alive_for_ever_and_of_nothing() -> None:
+    world = World(model("a", 6, ttl_s=10))
+    world.do(m.KeepAlive("a", -1))
+    world.do(m.KeepAlive("nobody", 5))
+    assert world.house.counts["keep_alive of nothing loaded"] == 2
+    lease = world.serve("a")
+    world.do(m.KeepAlive("a", -1))
+    world.release(lease)
+    world.advance(10**6)
+    assert world.state("a") is LD
+
+
+def test_manager_a_reload_applies_a_new_ttl_at_once() -> None:
+    world = World(model("a", 6, ttl_s=1000))
+    world.release(world.serve("a"))
+    world.advance(20.0)
+    world.registry(model("a", 6, ttl_s=10))
+    assert world.state("a") is UG
+
+
+# --- failure
+
+
+def test_manager_a_failed_load_is_tried_again_after_the_backoff() -> None:
+    world = World(model("a", 6))
+    first = world.request("a")
+    world.fail("a", "a.gguf: truncated")
+    world.exit("a", detail="exit 1")
+    assert "a.gguf" in world.failed[first].message
+    assert world.request("a") in world.failed
+    world.advance(1.0)
+    world.request("a")
+    assert world.state("a") is LG
+    world.fail("a")
+    world.exit("a")
+    error = world.failed[world.request("a")]
+    assert error.retry_after_s == 2.0
+    world.unload("a")
+    assert world.request("a") not in world.failed
+
+
+def test_manager_an_error_that_is_not_transient_is_repeated_as_it_is() -> None:
+    world = World(model("a", 6))
+    world.request("a")
+    world.do(m.LoadFailed("a", 1, GatewayError("needs an extra", code="missing_extra")))
+    world.exit("a")
+    error = world.failed[world.request("a")]
+    assert error.code == "missing_extra" and error.message == "needs an extra"
+
+
+def test_manager_a_death_with_streams_and_a_queue() -> None:
+    world = World(model("a", 6))
+    streams = [world.serve("a")] + [world.request("a") for _ in range(2)]
+    for stream in streams:
+        world.admit(stream)
+    queued = world.request("a")
+    world.exit("a", detail="signal 9")
+    assert len(world.ended) == 3 and all(error.retry is False for error in world.ended.values())
+    world.ready("a")
+    assert world.granted[queued].generation == 2
+    world.admit(queued)
+    late = world.request("a")
+    world.exit("a", detail="signal 9")  # the second within five minutes
+    assert world.state("a") is F and world.ended[world.granted[late].lease].retry_after_s == 1.0
+
+
+def test_manager_a_requeued_caller_keeps_its_place() -> None:
+    world = World(model("a", 6), model("b", 6))
+    begun = world.serve("a")
+    world.admit(begun)
+    waiting = world.request("a")
+    world.request("b")
+    world.exit("a")
+    assert world.state("a") is LG and waiting in world.resident("a").joiners
+    assert [row.model for row in world.manager.statistics(world.now).queue] == ["b"]
+
+
+def test_manager_a_requeued_caller_that_leaves_is_forgotten() -> None:
+    world = World(model("a", 6))
+    world.admit(world.serve("a"))
+    waiting = world.request("a")
+    world.exit("a")
+    world.cancel(waiting)
+    world.ready("a")
+    assert not world.house.waiters and not world.house.leases
+
+
+def test_manager_unload_and_request_at_the_same_time_serve_or_refuse() -> None:
+    for order in range(2):
+        world = World(model("a", 6))
+        world.load("a")
+        waiter = 0
+        if order:
+            waiter = world.request("a")
+        admin = world.unload("a")
+        if not order:
+            waiter = world.request("a")
+        if waiter in world.granted:
+            world.release(waiter)
+        world.exit("a")
+        assert isinstance(world.answers[admin], m.AdminAnswer)
+        if not order:
+            world.ready("a")
+            assert waiter in world.granted
+
+
+# --- registry
+
+
+def test_manager_a_runtime_pin_survives_a_reload_and_ends_with_the_id() -> None:
+    world = World(model("a", 6), model("b", 6))
+    world.pin("a")
+    world.registry(model("a", 6, key="a2"), model("b", 6))
+    assert world.resident("a2").pinned
+    world.registry(model("b", 6))
+    world.registry(model("a", 6), model("b", 6))
+    assert not world.resident("a").pinned
+
+
+def test_manager_an_unpin_holds_until_the_registry_changes_its_pin() -> None:
+    world = World(model("a", 6, pin=True))
+    world.unpin("a")
+    world.registry(model("a", 6, pin=True, ttl_s=5))
+    assert not world.resident("a").pinned
+    world.registry(model("a", 6))
+    world.registry(model("a", 6, pin=True))
+    assert world.resident("a").pinned
+
+
+def test_manager_unload_of_a_reloaded_id_reaches_what_it_had() -> None:
+    world = World(model("a", 6))
+    lease = world.serve("a")
+    world.registry(model("a", 6, key="a2"))
+    admin = world.unload("a", "abort")
+    assert world.seen(m.CancelLease)
+    world.release(lease)
+    world.exit("a")
+    assert isinstance(world.answers[admin], m.AdminAnswer)
+
+
+def test_manager_unload_deadline_of_a_reloaded_one_keeps_draining() -> None:
+    world = World(model("a", 6))
+    world.serve("a")
+    world.registry(model("a", 6, key="a2"))
+    admin = world.unload("a", deadline=5.0)
+    assert world.resident("a").cause is Cause.ADMIN
+    world.advance(5.0)
+    assert isinstance(world.answers[admin], Conflict) and world.resident("a").cause is Cause.RELOAD
+
+
+def test_manager_generations_grow_for_ever() -> None:
+    world = World(model("a", 6))
+    for expected in (1, 2, 3):
+        lease = world.serve("a")
+        assert world.granted[lease].generation == expected
+        world.release(lease)
+        world.registry()
+        world.exit("a")
+        world.registry(model("a", 6))
+
+
+# --- shutdown
+
+
+def test_manager_shutdown_ends_everything_within_the_grace() -> None:
+    world = World(model("a", 3), model("b", 3), model("c", 3), model("d", 3))
+    stream = world.serve("a")
+    world.load("b")
+    loading = world.request("c")
+    queued = world.request("d")
+    world.shutdown(30.0)
+    assert world.states() == {"a": D, "b": UG, "c": UG, "d": U}
+    assert {loading, queued} <= set(world.failed)
+    world.exit("b")
+    world.exit("c")
+    world.advance(27.0)
+    assert world.granted[stream].lease in world.ended and world.state("a") is UG
+    world.exit("a")
+    assert world.seen(m.ShutdownComplete) and world.charged == 0
+
+
+def test_manager_a_second_shutdown_shortens_the_grace() -> None:
+    world = World(model("a", 3))
+    world.serve("a")
+    world.shutdown(30.0)
+    world.shutdown(0.0)
+    assert world.ended and world.logged(m.KillWorker) == [m.KillWorker("a", 1)]
+    assert len(world.logged(m.ShutdownComplete)) == 1
+
+
+def test_manager_shutdown_with_nothing_loaded_is_complete_at_once() -> None:
+    world = World(model("a", 3))
+    world.shutdown()
+    assert world.seen(m.ShutdownComplete)
+    answer = world.answers[world.admin_load("a")]
+    assert isinstance(answer, GatewayError) and answer.code == "shutting_down"
+
+
+# --- what is shown
+
+
+def test_manager_transitions_carry_cause_and_bytes() -> None:
+    world = World(model("a", 6))
+    world.release(world.serve("a"))
+    world.advance(900.0)
+    world.exit("a")
+    shown = [(e.from_state, e.to_state, e.cause, e.charged_bytes) for e in world.logged(m.EmitTransition)]
+    assert shown == [
+        ("unloaded", "loading", "request", 6 * GIB),
+        ("loading", "loaded", "load done", 6 * GIB),
+        ("loaded", "unloading", "idle", 6 * GIB),
+        ("unloading", "unloaded", "worker exited", 0),
+    ]
+
+
+def test_manager_statistics_add_up() -> None:
+    world = World(model("a", 3), model("b", 3), model("c", 6))
+    lease = world.serve("a")
+    world.do(m.WorkerStarted("a", 1, 4711))
+    world.report("a", static=3 * GIB, kv=0)
+    world.load("b")
+    world.request("c")
+    world.advance(2.0)
+    statistics = world.manager.statistics(world.now)
+    rows = {row.id: row for row in statistics.models}
+    assert rows["b"].state == "unloading" and rows["b"].cause == "evicted" and rows["b"].evictions == 1
+    assert rows["a"].leases == 1 and rows["a"].measured_bytes == 3 * GIB and rows["a"].idle_s is None
+    assert rows["c"].waiting == 1 and statistics.waiting == 2
+    assert sum(row.charged_bytes for row in statistics.models) == statistics.budget.charged_bytes == 6 * GIB
+    (shown,) = statistics.leases
+    assert (shown.id, shown.model, shown.age_s, shown.client) == (world.granted[lease].lease, "a", 2.0, "client")
+    assert [worker.model for worker in statistics.workers] == ["a", "b"] and statistics.workers[0].pid == 4711
+
+
+def test_manager_set_timer_names_the_next_deadline() -> None:
+    world = World(model("a", 6, ttl_s=10))
+    lease = world.serve("a")
+    assert world.due is None
+    world.release(lease)
+    assert world.seen(m.SetTimer) == [m.SetTimer(world.now + 10)]
+    world.do(m.Tick())
+    assert world.seen(m.SetTimer) == [m.SetTimer(world.now + 10)]  # told again, in case the shell's timer was early
