@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable"]
+__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable", "seconds"]
 
 
 # C0 and C1 controls, and surrogates, which stand for the bytes of a file name that is not UTF-8 and cannot be printed.
@@ -60,3 +60,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def printable(text: str, keep: str = "") -> str:
     """``text`` without control characters but those in ``keep``: a terminal obeys escape sequences, wherever they come from."""
     return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "�", text)
+
+
+def seconds(value: float | None) -> str:
+    """A length of time for people: ``0.4 s``, ``12 s``, ``3 min``, ``2.5 h``; nothing for None."""
+    if value is None:
+        return ""
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
