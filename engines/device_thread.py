@@ -23,6 +23,7 @@ from engines.wire import (
     Event,
     Failed,
     Finished,
+    GrowRequest,
     LoadFailed,
     LoadModel,
     LoadProgress,
@@ -83,6 +84,7 @@ class DeviceThread:
         self._last_measured = 0.0
         self._last_sent = 0.0
         self._reported: MemoryReport | None = None
+        self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
         self._live: set[int] = set()
         self._admitted: set[int] = set()  # of the live ones
         self._ended = False
@@ -105,6 +107,9 @@ class DeviceThread:
 
     def set_grant(self, grant_bytes: int) -> None:
         self._do(lambda: self._set_grant(grant_bytes))
+
+    def deny_growth(self, request_id: int, most_bytes: int) -> None:
+        self._do(lambda: self._deny_growth(request_id, most_bytes))
 
     def shed(self, byte_count: int) -> None:
         self._do(lambda: self._engine.shed(byte_count) if self._engine else None)
@@ -137,6 +142,7 @@ class DeviceThread:
                         return
                 if self._can_step():
                     self._step()
+                self._ask_growth()
                 self._report_memory()
         except Exception as error:  # the worker's last act: every live request is answered, and the process exits
             logger.exception("the engine broke")
@@ -266,6 +272,23 @@ class DeviceThread:
         if self._engine is not None:
             self._engine.set_grant(grant_bytes)
             self._apply_grant(grant_bytes)
+            self._asked = None
+
+    def _deny_growth(self, request_id: int, most_bytes: int) -> None:
+        if self._engine is not None:
+            self._engine.deny_growth(request_id, most_bytes)
+            self._asked = None
+
+    def _ask_growth(self) -> None:
+        """Tells what the engine lacks, when that has changed; that it lacks nothing any more, too."""
+        growth = None if self._engine is None else self._engine.growth()
+        if growth == self._asked:
+            return
+        if growth is None and self._asked is not None:
+            self._channel.post([encode_frame(GrowRequest(request_id=self._asked.request_id, bytes=0))])
+        elif growth is not None:
+            self._channel.post([encode_frame(growth)])
+        self._asked = growth
 
     def _apply_grant(self, grant_bytes: int) -> None:
         if self._probe is not None:

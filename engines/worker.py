@@ -39,6 +39,7 @@ from engines.wire import (
     Cancel,
     Chunk,
     Close,
+    DenyGrowth,
     Event,
     Failed,
     Finished,
@@ -109,6 +110,8 @@ class Worker:
                 self._cancel(request_id)
             case SetGrant(grant_bytes=grant_bytes):
                 self._device.set_grant(grant_bytes)
+            case DenyGrowth(request_id=request_id, most_bytes=most_bytes):
+                self._device.deny_growth(request_id, most_bytes)
             case Shed(bytes=byte_count):
                 self._device.shed(byte_count)
             case SetCores(cores=cores):

@@ -19,7 +19,7 @@ class Decision(Enum):
 
     ADMIT = "admit"  # its prefill may begin
     WAIT = "wait"  # it fits alone: when rows have left, or the grant has grown
-    REFUSE = "refuse"  # it would not fit the grant alone
+    GROW = "grow"  # it would not fit alone: only a larger grant helps
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,11 @@ class KvAdmission:
         """May a row that grows to ``row`` tokens join rows that grow to ``running`` tokens?"""
         if self.fits([*running, row]):
             return Decision.ADMIT
-        return Decision.WAIT if self.fits([row]) else Decision.REFUSE
+        return Decision.WAIT if self.fits([row]) else Decision.GROW
+
+    def missing(self, row: int) -> int:
+        """Bytes beyond the grant that a row of this length takes alone; 0 where it fits."""
+        return 0 if self.grant_bytes is None else max(0, self.cost.row_bytes(row) - self.grant_bytes)
 
     @property
     def longest_row(self) -> int | None:

@@ -12,7 +12,7 @@ from engines.scheduling.admission import Decision, KvAdmission, KvCost
     [
         (100, [], Decision.ADMIT),
         (1024, [], Decision.ADMIT),
-        (1025, [], Decision.REFUSE),
+        (1025, [], Decision.GROW),
         (256, [256, 256, 256], Decision.ADMIT),
         (257, [256], Decision.ADMIT),
         (257, [256, 256], Decision.WAIT),  # three rows of 512 each: the batch is as long as its longest row
@@ -50,7 +50,7 @@ def test_a_window_costs_no_more_than_its_tokens() -> None:
     row=st.integers(1, 5000),
     running=st.lists(st.integers(1, 5000)),
 )
-def test_what_is_admitted_fits_and_what_is_refused_never_could(
+def test_what_is_admitted_fits_and_only_a_larger_grant_helps_the_rest(
     grant: int, size: int, windowed: int, window: int, row: int, running: list[int]
 ) -> None:
     admission = KvAdmission(KvCost(size, windowed, window), grant)
@@ -59,4 +59,7 @@ def test_what_is_admitted_fits_and_what_is_refused_never_could(
         assert admission.projected_bytes([*running, row]) <= grant
     longest = admission.longest_row
     assert longest is not None
-    assert (decision is Decision.REFUSE) == (row > longest)
+    assert (decision is Decision.GROW) == (row > longest)
+    missing = admission.missing(row)
+    assert (decision is Decision.GROW) == (missing > 0)
+    assert KvAdmission(admission.cost, grant + missing).decide(row, []) is Decision.ADMIT
