@@ -116,7 +116,7 @@ class Planner:
             resident = house.residents[entry.key]
             if resident.state not in (State.UNLOADED, State.FAILED):
                 continue
-            error = refusal(self.room.view(entry.key))
+            error = refusal(self.room.outlook(entry.key))
             if error is not None:
                 if entry.preload:
                     house.announce(resident, resident.state, error.code)  # nobody else would know
@@ -126,6 +126,8 @@ class Planner:
         head = self._choose_head(ready)
         if self._drop_stale_intents():
             return True
+        if not house.open:
+            return False
         # 5.
         loading = house.loading()
         if loading is not None and loading.abandoned and self._anyone_needs(ready, held_back):
@@ -157,7 +159,9 @@ class Planner:
 
     def _anyone_needs(self, ready: list[Entry], held_back: list[Entry]) -> bool:
         growing = any(r.current.growth is not None for r in self.house.residents.values())
-        return bool(ready) or growing or any(fits_beside(self.room.view(entry.key)) is not None for entry in held_back)
+        return (
+            bool(ready) or growing or any(fits_beside(self.room.outlook(entry.key)) is not None for entry in held_back)
+        )
 
     def _drop_stale_intents(self) -> bool:
         """Rivals that have no callers any more, and drains that a member has left on its own way."""
@@ -253,7 +257,7 @@ class Planner:
 
     def _overtake(self, entry: Entry) -> bool:
         """Step 7."""
-        grant = fits_beside(self.room.view(entry.key))
+        grant = fits_beside(self.room.outlook(entry.key))
         if grant is None:
             return False
         self._start(entry, grant)

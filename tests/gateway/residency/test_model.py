@@ -291,7 +291,8 @@ class Residency(RuleBasedStateMachine):
 
 TestResidency = Residency.TestCase
 TestResidency.settings = settings(
-    max_examples=60,
+    max_examples=250,
+    derandomize=True,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
