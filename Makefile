@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo serve test test-fast lint bench clean
+.PHONY: install demo serve test test-fast lint bench soak clean
 
 install: $(STAMP)
 
@@ -35,6 +35,10 @@ test-fast: lint
 
 bench: install
 	$(BIN)/python benchmarks/load.py
+
+# Ten minutes of traffic with clients that leave at any moment; nothing may be left behind.
+soak: install
+	$(BIN)/python scripts/soak.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info
