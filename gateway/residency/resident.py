@@ -11,6 +11,7 @@ verb                leads                                                   aske
 ``abort``           LOADING → UNLOADING(UNLOADED)                           abandon, evict, unload, reload, removal, shutdown
 ``drain``           LOADED → DRAINING, or UNLOADING without a lease         unload, reload, removal, shutdown
 ``unload``          LOADED → UNLOADING                                      evict, idle timeout
+``make_way``        LOADED → UNLOADING                                      evict
 ``hold``            LOADED → DRAINING(fairness), or UNLOADING not yet sent  fairness drain
 ``resume``          DRAINING, UNLOADING not yet sent → LOADED               intent cancelled, pin, deadline
 ``last_release``    DRAINING → UNLOADING                                    last lease released
@@ -146,7 +147,7 @@ class ResidencyManager:
         house, sizes, info = self.house, self.sizes, self.infos[0]
         baseline = 0 if info.simulated else house.baseline_bytes
         number = house.generations[self.key] = house.generations.get(self.key, 0) + 1
-        self.current = Generation(number, house.now, grant, baseline, sizes.static - baseline)
+        self.current = Generation(number, house.now, grant, baseline, sizes.static - baseline, loaded_grant=grant)
         house.budget.charge(self.key, number, self.name, self.current.charge)
         house.workers.add((self.key, number))
         self.last_used = house.now
@@ -208,6 +209,13 @@ class ResidencyManager:
         self._go(trigger, State.UNLOADING, cause)
         self.claim = claim
         self.send_teardown()
+
+    def make_way(self, claim: Claim) -> None:
+        """LOADED, its callers queue again, and nothing of theirs had begun: it goes without a word to them."""
+        self.evictions += 1
+        self._go(Trigger.EVICT, State.UNLOADING, Cause.EVICTED)
+        self.claim = claim
+        self.kill()
 
     def drain(self, trigger: Trigger, cause: Cause) -> None:
         """No new leases; it unloads when the last one is released."""

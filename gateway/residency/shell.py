@@ -277,10 +277,6 @@ class Residency:
             case core.CancelLease(lease=lease_id, error=error):
                 if (lease := self._leases.get(lease_id)) is not None:
                     lease.cancel_with(error)
-            case core.FailRequest(key=key, generation=generation, request=request, error=error):
-                for lease in tuple(self._leases.values()):
-                    if lease.grant is not None and (lease.grant.key, lease.grant.generation) == (key, generation):
-                        lease.fail_request(request, error)
             case core.AnswerAdmin(admin=admin, answer=answer):
                 self._operators.answer(admin, answer)
             case core.SetTimer(at=at):
