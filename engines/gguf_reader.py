@@ -157,6 +157,28 @@ class GgufReader:
             return [bool(byte) for byte in raw]
         return list(struct.unpack(f"<{count}{_FORMATS[kind]}", raw))
 
+    def encoded_strings(self, count: int, length: int, key: str) -> list[bytes]:
+        """``count`` strings that take ``length`` bytes with their lengths, as they are: checked to be UTF-8, not decoded."""
+        start = self.position
+        raw = self.take(length, f"the array {short(key)}")
+        unpack = _U64.unpack_from
+        texts: list[bytes] = []
+        at = 0
+        try:
+            for _ in range(count):
+                begin = at + 8
+                at = begin + unpack(raw, at)[0]
+                texts.append(raw[begin:at])
+            b"".join(texts).decode()
+        except (struct.error, UnicodeDecodeError):
+            sound = False
+        else:  # a code point is cut in two where a string begins with its continuation
+            sound = at == length and not any(text and 0x80 <= text[0] < 0xC0 for text in texts)
+        if sound:
+            return texts
+        self._base, self._at, self._buffer = start, 0, b""
+        return [text.encode() for text in self._strings(count, key)]  # slower, and raises what is wrong
+
     # --- scalars ----------------------------------------------------------------------------------------------------
 
     def _scalar(self, kind: GgufValueType, key: str) -> Scalar:
@@ -336,14 +358,17 @@ class GgufArray(Sequence[Element]):
         """All elements, decoded; a new list each time."""
         if self._kept is not None:
             return list(self._kept)
-        file, identity = open_regular(self._identity.path)
+        file, reader = self._open()
         with file:
-            if identity != self._identity:
-                raise GgufFormatError(identity.path, "has changed since its header was read")
-            # The window is the array itself, up to a size at which reading in pieces costs nothing any more.
-            window = max(1, min(self.nbytes, 16 * WINDOW_BYTES))
-            reader = GgufReader(file, identity, self._start, window)
             return reader.elements(self.element_type, self._count, self.key)
+
+    def encoded(self) -> list[bytes]:
+        """The elements of an array of strings in UTF-8; GgufFormatError when it is of another type."""
+        if self.element_type is not GgufValueType.STRING:
+            raise self._mistyped("str")
+        file, reader = self._open()
+        with file:
+            return reader.encoded_strings(self._count, self.nbytes, self.key)
 
     def strings(self) -> list[str]:
         """:meth:`tolist` of an array of strings; GgufFormatError when it is of another type."""
@@ -370,14 +395,25 @@ class GgufArray(Sequence[Element]):
     def __repr__(self) -> str:
         return f"GgufArray({short(self.key)}, {self.element_type.name}, {self._count} elements)"
 
+    def _open(self) -> tuple[BinaryIO, GgufReader]:
+        """The file, to be closed by the caller, and a reader at the first element."""
+        file, identity = open_regular(self._identity.path)
+        if identity != self._identity:
+            file.close()
+            raise GgufFormatError(identity.path, "has changed since its header was read")
+        # The window is the array itself, up to a size at which reading in pieces costs nothing any more.
+        return file, GgufReader(file, identity, self._start, max(1, min(self.nbytes, WINDOW_BYTES)))
+
     def _typed(self, wanted: type[_T]) -> list[_T]:
         elements = self.tolist()
         if elements and not isinstance(elements[0], wanted):
-            raise GgufFormatError(
-                self._identity.path,
-                f"{short(self.key)} is an array of {self.element_type.name}, not of {wanted.__name__}",
-            )
+            raise self._mistyped(wanted.__name__)
         return cast("list[_T]", elements)  # all elements of an array have one type
+
+    def _mistyped(self, wanted: str) -> GgufFormatError:
+        return GgufFormatError(
+            self._identity.path, f"{short(self.key)} is an array of {self.element_type.name}, not of {wanted}"
+        )
 
     def _elements(self) -> list[Element]:
         if self._kept is None:

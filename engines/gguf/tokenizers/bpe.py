@@ -74,8 +74,8 @@ class BytePairModel:
         if kind == TokenType.UNUSED:
             return b""
         if kind != TokenType.NORMAL:
-            return text.encode("utf-8", "surrogateescape")
+            return self._vocabulary.texts.encoded(id)
         try:
             return bytes([_BYTE_OF[character] for character in text])
         except KeyError:  # a token that is not written in byte characters stands for itself
-            return text.encode("utf-8", "surrogateescape")
+            return self._vocabulary.texts.encoded(id)
