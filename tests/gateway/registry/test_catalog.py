@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engines.detect import detect
 from gateway.machine import Machine
 from gateway.registry import catalog as module
 from gateway.registry.catalog import Catalog
@@ -22,7 +23,6 @@ def reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     for name in ("one", "two"):
         (tmp_path / f"{name}.gguf").write_bytes(small_llama())
     seen: list[str] = []
-    detect = module.detect
 
     def watched(path: Path) -> object:
         seen.append(path.name)
