@@ -9,10 +9,13 @@ route, and after the end of a response too.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.corked_transport import CorkedTransport
 
 __all__ = ["Connection", "connection_class", "connection_of"]
 
@@ -35,10 +38,13 @@ class Connection(HttpToolsProtocol):
     _waited_bytes = 0
     _waited_since_s = 0.0
     _answering: RequestResponseCycle | None = None
+    _lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
+        self.transport = cast(asyncio.Transport, CorkedTransport(transport, self.loop))
+        self._watchers: set[Callable[[], None]] = set()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -50,6 +56,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_looking()
+        self._lost = True
+        watchers, self._watchers = self._watchers, set()
+        for on_lost in watchers:
+            on_lost()
         # A pipelined request replaces ``cycle`` before the one before it is answered; that one must hear of this too.
         answering = self._answering
         if answering is not None and not answering.response_complete:
@@ -66,6 +76,17 @@ class Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._stop_looking()
         super().resume_writing()
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Calls it once, when the connection is lost; soon, if it is."""
+        if self._lost:
+            self.loop.call_soon(on_lost)
+        else:
+            self._watchers.add(on_lost)
+
+    def unwatch(self, on_lost: Callable[[], None]) -> None:
+        """Idempotent."""
+        self._watchers.discard(on_lost)
 
     @property
     def waiting_bytes(self) -> int:
