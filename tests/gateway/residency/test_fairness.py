@@ -145,3 +145,38 @@ def test_fairness_a_death_in_the_drain_serves_the_rival() -> None:
     world.advance(10.0)
     world.exit("a", detail="signal 9")
     assert world.state("b") is LG and rival in world.resident("b").joiners
+
+
+def test_fairness_a_held_model_is_still_measured() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    rival = world.request("big")
+    world.advance(10.0)
+    before = world.charged
+    world.report("idle", kv=1000)
+    assert world.charged == before + 1000
+    world.cancel(rival)
+    assert world.states() == {"idle": LD, "a": LD, "big": U}
+
+
+def test_fairness_a_shutdown_ends_the_drain() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    world.request("big")
+    world.advance(10.0)
+    world.shutdown()
+    assert world.states() == {"idle": UG, "a": D, "big": U} and not world.house.intents
+    assert world.resident("a").cause is Cause.SHUTDOWN and world.resident("idle").sent
+
+
+def test_fairness_a_reload_of_a_victim_sets_the_others_free() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    rival = world.request("big")
+    world.advance(10.0)
+    world.registry(model("idle", 4), model("a", 4, key="a2"), model("big", 9))
+    assert world.state("idle") is LD and world.resident("a").cause is Cause.RELOAD
+    assert rival in world.house.waiters

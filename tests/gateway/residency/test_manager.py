@@ -494,3 +494,59 @@ def test_manager_set_timer_names_the_next_deadline() -> None:
     assert world.seen(m.SetTimer) == [m.SetTimer(world.now + 10)]
     world.do(m.Tick())
     assert world.seen(m.SetTimer) == [m.SetTimer(world.now + 10)]  # told again, in case the shell's timer was early
+
+
+def test_manager_a_pinned_load_counts_as_pinned() -> None:
+    world = World(model("a", 7, pin=True, preload=True), model("b", 4))
+    assert world.state("a") is LG
+    assert isinstance(world.failed[world.request("b")], NoRoomBesidePinned)
+
+
+def test_manager_an_unload_that_waits_for_a_load_has_what_it_wants_when_that_fails() -> None:
+    world = World(model("a", 6))
+    first = world.request("a")
+    admin = world.unload("a")
+    queued = world.request("a")
+    world.fail("a")
+    world.exit("a")
+    assert first in world.failed and isinstance(world.answers[admin], m.AdminAnswer)
+    assert world.state("a") is LG and queued in world.resident("a").joiners
+
+
+def test_manager_a_probe_that_reports_more_than_was_charged_does_not_raise_the_charge() -> None:
+    world = World(model("a", 6))
+    world.load("a")
+    world.exit("a", held=100 * GIB)
+    assert world.charged == 6 * GIB
+
+
+def test_manager_another_try_does_not_extend_the_unload_timeout() -> None:
+    world = World(model("a", 6))
+    world.load("a")
+    world.unload("a")
+    world.advance(15.0)
+    world.unload("a", "force")
+    world.advance(5.0)
+    assert world.state("a") is U
+
+
+def test_manager_a_new_key_waits_for_the_old_one_without_evicting_others_or_delaying_them() -> None:
+    world = World(model("a", 5), model("idle", 4), model("other", 4))
+    world.load("idle")
+    world.serve("a")
+    world.registry(model("a", 5, key="a2"), model("idle", 4), model("other", 4))
+    queued = world.request("a")
+    world.advance(20.0)
+    assert world.state("idle") is LD
+    other = world.request("other")
+    world.exit("idle")
+    world.ready("other")
+    assert other in world.granted and queued in world.house.waiters
+
+
+def test_manager_a_release_of_a_live_worker_is_not_believed() -> None:
+    world = World(model("a", 6))
+    world.load("a")
+    world.unload("a")
+    world.free("a")
+    assert world.state("a") is UG and world.charged == 6 * GIB
