@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Any
 
 from engines.errors import CheckpointError
 from engines.gguf.tokenizers.index import token_finder
+from engines.gguf.tokenizers.merging import CACHED_LENGTH, CACHED_PIECES, CACHED_WORDS, merged
 from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary, metadata_flag
 
 __all__ = ["SentencePieceModel"]
@@ -24,9 +24,6 @@ __all__ = ["SentencePieceModel"]
 _SPACE = "▁"  # how pieces write a space
 _SPACE_BYTES = _SPACE.encode()
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_CACHED_WORDS = 32768
-_CACHED_PIECES = 8192
-_CACHED_LENGTH = 32  # characters: longer words seldom come again
 
 
 class SentencePieceModel:
@@ -43,14 +40,15 @@ class SentencePieceModel:
         self._vocabulary = vocabulary
         self._scores = vocabulary.scores
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
-        self._find = lru_cache(_CACHED_PIECES)(token_finder(vocabulary.texts, hidden=vocabulary.abnormal))
+        self._find = lru_cache(CACHED_PIECES)(token_finder(vocabulary.texts, hidden=vocabulary.abnormal))
         self._byte_ids = {
             int(byte[1], 16): id
             for text, id in vocabulary.of_type(TokenType.BYTE).items()
             if (byte := _BYTE.fullmatch(text))
         }
         self._word = re.compile(self._word_pattern())
-        self._cached_merge = lru_cache(_CACHED_WORDS)(self._merge)
+        self._cached_cost = lru_cache(CACHED_PIECES)(self._cost)
+        self._cached_merge = lru_cache(CACHED_WORDS)(self._merge)
 
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """The ids of ``text``; ``at_start`` says that it begins the prompt or follows a special token."""
@@ -62,7 +60,7 @@ class SentencePieceModel:
             text = " " + text
         ids: list[int] = []
         for word in self._word.findall(text.replace(" ", _SPACE)):
-            ids += self._cached_merge(word) if len(word) <= _CACHED_LENGTH else self._merge(word)
+            ids += self._cached_merge(word) if len(word) <= CACHED_LENGTH else self._merge(word)
         return ids
 
     def token_bytes(self, id: int) -> bytes:
@@ -87,47 +85,18 @@ class SentencePieceModel:
         return f"(?s:.(?:(?<=[{joining}]){_SPACE}|[^{_SPACE}])*)"
 
     def _merge(self, word: str) -> tuple[int, ...]:
-        """Merges one word. O(n log n) in its length, as each merge adds at most two candidates."""
-        find, scores = self._find, self._scores
-        length = len(word)
-        ends = list(range(1, length + 1))  # ends[i]: where the symbol that begins at i ends; 0 once it is merged away
-        starts = list(range(-1, length))  # starts[i]: where the symbol that ends at i begins
-
-        # (minus score, left, middle, right): word[left:middle] and word[middle:right] may become one
-        candidates: list[tuple[float, int, int, int]] = []
-        for middle in range(1, length):
-            id = find(word[middle - 1 : middle + 1])
+        ids: list[int] = []
+        for piece in merged(word, self._cached_cost, ""):
+            id = self._find(piece)
             if id is not None:
-                candidates.append((-scores[id], middle - 1, middle, middle + 1))
-        heapify(candidates)
-        while candidates:
-            _, left, middle, right = heappop(candidates)
-            if ends[left] != middle or ends[middle] != right:
-                continue  # one of the two is no longer there
-            ends[left], ends[middle] = right, 0
-            starts[right] = left
-            if left > 0:
-                before = starts[left]
-                id = find(word[before:right])
-                if id is not None:
-                    heappush(candidates, (-scores[id], before, left, right))
-            if right < length:
-                after = ends[right]
-                id = find(word[left:after])
-                if id is not None:
-                    heappush(candidates, (-scores[id], left, right, after))
-
-        merged: list[int] = []
-        place = 0
-        while place < length:
-            piece = word[place : ends[place]]
-            id = find(piece)
-            if id is not None:
-                merged.append(id)
+                ids.append(id)
             else:
-                merged += self._as_bytes(piece)
-            place = ends[place]
-        return tuple(merged)
+                ids += self._as_bytes(piece)
+        return tuple(ids)
+
+    def _cost(self, text: str) -> float | None:
+        id = self._find(text)
+        return None if id is None else -self._scores[id]
 
     def _as_bytes(self, character: str) -> list[int]:
         data = character.encode("utf-8")

@@ -15,7 +15,7 @@ from engines.errors import CheckpointError
 from engines.gguf.tokenizers.texts import TokenTexts
 from engines.header import GgufArray
 
-__all__ = ["TokenType", "Vocabulary", "metadata_flag", "metadata_list"]
+__all__ = ["TokenType", "Vocabulary", "encoded_texts", "metadata_flag", "metadata_list"]
 
 PREFIX = "tokenizer.ggml."
 
@@ -81,7 +81,7 @@ class Vocabulary:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Vocabulary:
         """Reads the lists and ids; CheckpointError where they are missing or do not fit together."""
-        texts = TokenTexts(_encoded_texts(metadata))
+        texts = TokenTexts(encoded_texts(metadata, PREFIX + "tokens"))
         if not texts:
             raise CheckpointError("tokenizer.ggml.tokens is empty: the file has no vocabulary")
         types = _packed_types(metadata_list(metadata, PREFIX + "token_type", int, optional=True))
@@ -126,14 +126,6 @@ class Vocabulary:
         return {self.texts[id]: id for id in self.abnormal if self.types[id] in wanted and self.texts[id]}
 
 
-def _encoded_texts(metadata: Mapping[str, Any]) -> list[bytes]:
-    key = PREFIX + "tokens"
-    texts = metadata.get(key)
-    if isinstance(texts, GgufArray):
-        return texts.encoded()
-    return [text.encode("utf-8", "surrogatepass") for text in metadata_list(metadata, key, str)]
-
-
 def _packed_types(numbers: list[int]) -> bytearray:
     try:
         return bytearray(numbers)
@@ -153,6 +145,14 @@ def _ends_by_text(texts: TokenTexts, types: bytearray, abnormal: list[int]) -> s
     if {"<|return|>", "<|call|>", "<|end|>"} <= found.keys():
         ends.discard(found["<|end|>"])
     return ends
+
+
+def encoded_texts(metadata: Mapping[str, Any], key: str) -> list[bytes]:
+    """The strings of the array at ``key`` in UTF-8. CheckpointError if it is missing or not of strings."""
+    texts = metadata.get(key)
+    if isinstance(texts, GgufArray):
+        return texts.encoded()
+    return [text.encode("utf-8", "surrogatepass") for text in metadata_list(metadata, key, str)]
 
 
 def metadata_list(
