@@ -138,11 +138,9 @@ class AdminDesk:
             self.begin_drain(resident, trigger)
         # 6.
         elif resident.state is State.DRAINING:
-            revoke(house, resident)
             self._join_drain(resident, event, trigger)
         # 7.
         else:
-            revoke(house, resident)
             resident.recause(Cause.ADMIN)
             if event.mode == "force":
                 resident.kill()

@@ -184,8 +184,6 @@ class Planner:
             decision = decide(wider, self.house.settings.policy)
         if isinstance(decision, Blocked):
             return self._wait_for_fairness(entry, decision, view.pending + view.available, loading)
-        entry.blocked_since = None
-        self.house.timers.cancel(Timer(TimerKind.FAIRNESS, entry.key))
         if isinstance(decision, Start):
             entry.needed_bytes, entry.promised = view.sizes.static + decision.grant, True
             changed = fairness.cancel(self.house, entry.key)
@@ -215,8 +213,7 @@ class Planner:
                 self.workers.yield_load(victim, Trigger.EVICT, claim)
             else:
                 victim.unload(Trigger.EVICT, Cause.EVICTED, claim)
-        fairness.cancel(house, entry.key)
-        return True
+        return True  # a drain that led here ends with the next step, whoever is left of it serves again
 
     def _wait_for_fairness(
         self, entry: Entry, blocked: Blocked, reachable: int, loading: ResidencyManager | None

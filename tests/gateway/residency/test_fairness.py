@@ -6,7 +6,7 @@ from gateway.errors import QueueTimeout
 from gateway.residency import messages as m
 from gateway.residency.states import Cause, State
 
-from .helpers_core import World, model
+from .helpers_core import GIB, World, model
 
 U, LG, LD, D, UG, F = State
 
@@ -180,3 +180,26 @@ def test_fairness_a_reload_of_a_victim_sets_the_others_free() -> None:
     world.registry(model("idle", 4), model("a", 4, key="a2"), model("big", 9))
     assert world.state("idle") is LD and world.resident("a").cause is Cause.RELOAD
     assert rival in world.house.waiters
+
+
+def test_fairness_nobody_drains_while_another_load_holds_the_slot() -> None:
+    world = World(model("a", 6), model("slow", 3), model("b", 6))
+    world.serve("a")
+    world.request("slow")
+    world.request("b")
+    world.advance(30.0)
+    assert world.state("a") is LD
+    world.ready("slow")
+    assert world.state("a") is D
+
+
+def test_fairness_a_held_model_whose_worker_dies_is_not_waited_for_in_vain() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    world.request("big")
+    world.advance(10.0)
+    world.exit("idle", held=GIB)
+    assert world.state("idle") is UG and world.charged == 5 * GIB
+    world.advance(20.0)
+    assert world.state("idle") is U and world.manager.statistics(world.now).budget.unreleased_bytes == GIB

@@ -550,3 +550,22 @@ def test_manager_a_release_of_a_live_worker_is_not_believed() -> None:
     world.unload("a")
     world.free("a")
     assert world.state("a") is UG and world.charged == 6 * GIB
+
+
+def test_manager_a_preload_that_cannot_be_loaded_is_an_event() -> None:
+    world = World(model("a", 11, preload=True))
+    assert [(e.from_state, e.to_state, e.cause) for e in world.logged(m.EmitTransition)] == [
+        ("unloaded", "unloaded", "model_too_large")
+    ]
+
+
+def test_manager_callers_that_move_to_a_key_in_its_backoff_get_its_error() -> None:
+    world = World(model("a", 6), model("bad", 6, key="k"), model("busy", 6))
+    world.request("bad")
+    world.fail("k", "bad magic")
+    world.exit("k")
+    world.serve("busy")
+    waiter = world.request("a")
+    world.registry(model("a", 6, key="k"), model("bad", 6, key="k"), model("busy", 6))
+    error = world.failed[waiter]
+    assert isinstance(error, ModelLoadFailed) and "bad magic" in error.message

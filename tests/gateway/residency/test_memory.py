@@ -348,3 +348,32 @@ def test_explain_a_backoff() -> None:
     world.exit("a")
     explanation = world.manager.plan("a", world.now)
     assert explanation.action == "refuse" and explanation.error is not None and "backoff" in explanation.waits_for[0]
+
+
+def test_memory_nothing_is_granted_in_an_overrun_not_even_what_takes_no_bytes() -> None:
+    world = World(small("a", 1000, kv_grant=0), small("nothing", 0, kv_grant=0), budget=1000)
+    world.serve("a")
+    world.report("a", static=1100)
+    waiter = world.request("nothing")
+    assert world.state("nothing") is U
+    world.report("a", static=1000)
+    assert world.state("nothing") is LG and waiter in world.resident("nothing").joiners
+
+
+def test_memory_overrun_evicts_no_more_than_it_takes() -> None:
+    world = World(*(small(id, 500, kv_grant=0) for id in "abc"), budget=1500)
+    world.serve("a")
+    world.load("b")
+    world.load("c")
+    world.report("a", static=600)
+    world.report("a", static=700)
+    assert world.states() == {"a": LD, "b": UG, "c": LD}
+
+
+def test_memory_growth_that_is_denied_earmarks_nothing() -> None:
+    world = World(*(small(id, 1000, kv_grant=0) for id in "abc"), budget=3500)
+    world.serve("a")
+    world.serve("b")
+    world.grow("a", 1600)
+    world.request("c")
+    assert world.state("c") is LG
