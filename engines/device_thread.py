@@ -6,6 +6,7 @@ an array is a command to this thread. Between commands it steps the engine while
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import threading
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from engines.device import MemoryProbe, check_backend, memory_probe, set_limits
+from engines.device import MemoryProbe, check_backend, memory_probe, release_unused, set_limits, trim_heap
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
 from engines.interface import BuildEngine, SharesCores, TextEngine
 from engines.wire import (
@@ -51,6 +52,7 @@ _REPORT_S = 1.0
 _READ_S = 0.25  # how often a change is looked for
 _READING_SHARE = 0.02  # of the thread's time, at most: a reading of a mapped checkpoint takes 12 ms a GiB
 _CHANGE = 0.05
+_TRIM_S = 10.0  # between two trims of the heap of an engine that steps without a pause: 0.5 ms each
 
 logger = logging.getLogger("innkeeper.worker")
 
@@ -84,6 +86,8 @@ class DeviceThread:
         self._last_measured = 0.0
         self._last_sent = 0.0
         self._reported: MemoryReport | None = None
+        self._stepped = False  # since memory was last released
+        self._next_trim = 0.0
         self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
         self._live: set[int] = set()
         self._admitted: set[int] = set()  # of the live ones
@@ -152,6 +156,11 @@ class DeviceThread:
                 self._end(1)
 
     def _next_commands(self) -> list[Callable[[], None]]:
+        if self._can_step():
+            if not self._commands:
+                return []  # without the lock: a command that comes now is seen after this step
+        else:
+            self._channel.flush()
         with self._wake:
             self._wake.wait_for(lambda: bool(self._commands) or self._can_step(), timeout=self._until_report())
             commands = list(self._commands)
@@ -164,6 +173,7 @@ class DeviceThread:
     def _step(self) -> None:
         assert self._engine is not None
         self._post_events(self._engine.step())
+        self._stepped = True
 
     def _post_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -219,11 +229,14 @@ class DeviceThread:
         if not simulated:
             check_backend()
             self._probe = memory_probe()
+            trim_heap()  # the imports' temporaries are no part of an empty worker
             self._baseline = self._probe.read()
         self._engine = cast(TextEngine, build(load, self._progress()))
         if load.cores is not None:
             self._set_cores(load.cores)
-        self._baseline = self._baseline if not simulated else 0
+        if not simulated:
+            gc.collect()  # the stock layers that the checkpoint's took the place of, in cycles
+            release_unused()
         memory = self._measure()
         if load.grant_bytes is not None:
             self._apply_grant(load.grant_bytes)
@@ -319,6 +332,18 @@ class DeviceThread:
             peak=max(memory.peak, grown),
         )
 
+    def _release(self) -> None:
+        """Gives back what the steps left unused: all of it once the engine has come to rest, else the heap's, seldom."""
+        assert self._engine is not None
+        if self._probe is None or not self._stepped:
+            return
+        if not self._engine.busy:
+            release_unused()
+            self._stepped = False
+        elif time.monotonic() >= self._next_trim:
+            trim_heap()
+            self._next_trim = time.monotonic() + _TRIM_S
+
     def _until_report(self) -> float | None:
         if self._engine is None:
             return None
@@ -334,6 +359,8 @@ class DeviceThread:
         if not self._channel.has_room:  # a gateway that does not read gets no reports heaped up either
             self._last_sent = now
             return
+        if due:
+            self._release()
         memory = self._measure()
         if due or _changed(self._reported, memory):
             self._last_sent = now
