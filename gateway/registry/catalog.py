@@ -108,9 +108,9 @@ class Catalog:
         base, at, profile = name.partition("@")
         model_id = self._names.get(base)
         if model_id is None:
-            raise ModelNotFound(f"there is no model {name!r}; {self._offer()}", param="model")
+            raise ModelNotFound(f"there is no model {name[:100]!r}; {self._offer()}", param="model")
         if at:
-            raise ModelNotFound(f"model {model_id!r} has no profile {profile!r}", param="model")
+            raise ModelNotFound(f"model {model_id!r} has no profile {profile[:100]!r}", param="model")
         return self._current(self._entries[model_id])
 
     def _offer(self) -> str:
@@ -233,7 +233,7 @@ def _unusable(entry: ModelEntry, path: Path | None, policy: Policy, problem: Exc
     if isinstance(problem, GatewayError):
         error = problem
     else:
-        message = problem.message if isinstance(problem, EngineError) else f"{path}: {problem}"
+        message = problem.message if isinstance(problem, EngineError) else f"{path or entry.source[:200]}: {problem}"
         error = ModelLoadFailed(message)
     paths = () if path is None else (str(path),)
     spec = ModelSpec(id=entry.id, task=entry.task or "text", format="gguf", paths=paths)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engines.detect import detect
+from gateway.errors import ModelNotFound
 from gateway.machine import Machine
 from gateway.registry import catalog as module
 from gateway.registry.catalog import Catalog
@@ -66,3 +67,17 @@ def test_replace_takes_the_successor_whole(tmp_path: Path, reads: list[str]) -> 
     assert catalog.resolve("first").id == "one"
     assert catalog.registry is new.registry
     assert reads == []
+
+
+def test_resolve_does_not_echo_a_huge_name(tmp_path: Path, reads: list[str]) -> None:
+    catalog = Catalog(registry(tmp_path))
+    for name in ("x" * 100_000, "one@" + "x" * 100_000):
+        with pytest.raises(ModelNotFound) as caught:
+            catalog.resolve(name)
+        assert len(caught.value.message) < 300
+
+
+def test_resolve_names_the_source_of_a_path_that_is_none(tmp_path: Path, reads: list[str]) -> None:
+    text = "models: [{id: a, source: ~no-such-user/m.gguf}]"
+    model = Catalog(parse_registry(text, tmp_path / "registry.yaml", machine=MACHINE)).resolve("a")
+    assert model.error is not None and "~no-such-user/m.gguf" in model.error.message
