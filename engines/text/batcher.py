@@ -24,9 +24,10 @@ import mlx.core as mx
 from mlx_lm.generate import PromptProcessingBatch, StopSequences
 from mlx_lm.models.cache import make_prompt_cache
 
-from engines.scheduling.admission import Decision, KvAdmission
+from engines.scheduling.admission import KV_STEP, Decision, KvAdmission
 from engines.scheduling.growth import GROWTH_WAIT_S, asked, asked_ahead
 from engines.scheduling.pacing import LARGEST_CHUNK, Pacer
+from engines.text.cache_room import fit
 from engines.text.decoding_batch import DecodingBatch
 from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 
@@ -53,6 +54,13 @@ class _Prefill:
     row: Row
     batch: PromptProcessingBatch
     done: int = 0  # tokens already in its cache
+
+
+def _chunk_end(start: int, tokens: int) -> int:
+    """Where a chunk of at most so many tokens ends: on a step of the caches where it reaches one, so that they grow in place."""
+    end = start + tokens
+    step = end // KV_STEP * KV_STEP
+    return step if step > start else end
 
 
 class Batcher:
@@ -197,11 +205,12 @@ class Batcher:
         prefill = self._prefill
         assert prefill is not None
         row, batch = prefill.row, prefill.batch
-        end = min(prefill.done + self._pacer.chunk_tokens, len(row.tokens) - 1)
+        end = min(_chunk_end(prefill.done, self._pacer.chunk_tokens), len(row.tokens) - 1)
         if end > prefill.done:
             started = self._clock()
             batch.prompt([list(row.tokens[prefill.done : end])])
             self._pacer.observe(end - prefill.done, self._clock() - started)
+            fit(batch.prompt_cache)
             prefill.done = end
         if prefill.done == len(row.tokens) - 1:
             self._prefill = None
@@ -229,7 +238,7 @@ class Batcher:
         if self._decoding is None:
             self._decoding = joining
         else:
-            self._decoding.extend(joining)  # type: ignore[no-untyped-call]
+            self._decoding.extend(joining)
 
     # --- decoding and leaving ---
 

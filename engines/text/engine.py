@@ -210,10 +210,17 @@ class GgufTextEngine:
         except Exception as error:  # whatever the forward pass raises, every row depends on it
             log.exception("the forward pass failed")
             return self._fail_all(error)
+        self._bound_cache()
         events = []
         for row_event in row_events:
             events += self._answer(row_event)
         return events
+
+    def _bound_cache(self) -> None:
+        """MLX's unused buffers count in the grant too, beside the KV."""
+        grant = self._batcher.admission.grant_bytes
+        if grant is not None and self._batcher.kv_bytes + mx.get_cache_memory() > grant:
+            mx.clear_cache()
 
     def set_cores(self, cores: int) -> None:
         """This worker's share of the CPU cores."""

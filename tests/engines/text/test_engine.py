@@ -450,6 +450,22 @@ def test_kv_is_measured_while_rows_run_and_gone_after() -> None:
     assert engine.memory().mlx_cache == 0
 
 
+def test_unused_buffers_and_kv_together_stay_within_the_grant() -> None:
+    engine = real_engine()
+    engine.set_grant(grant := 2 * 256 * 512)
+    hoard = mx.zeros((grant,), dtype=mx.uint8)
+    mx.eval(hoard)
+    submit(engine, 1, ask(max_tokens=20))
+    submit(engine, 2, ask(max_tokens=20))
+    engine.step()
+    del hoard
+    assert mx.get_cache_memory() >= grant
+    while engine.busy:
+        engine.step()
+        report = engine.memory()
+        assert report.kv + report.mlx_cache <= grant
+
+
 def test_close_cancels_what_runs_and_frees_its_caches() -> None:
     engine = real_engine()
     submit(engine, 1, ask(max_tokens=40))
