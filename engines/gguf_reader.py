@@ -25,7 +25,9 @@ WINDOW_BYTES: Final = 1 << 20
 MAX_NAME_BYTES: Final = 65535  # the specification's limit for keys
 MAX_STRING_BYTES: Final = 1 << 28  # a scalar: chat templates and embedded tokenizer files are far smaller
 MAX_NESTING: Final = 4  # arrays of arrays; no known writer goes beyond one
-MAX_ELEMENTS: Final = 1 << 25  # strings and arrays that must be walked one by one; the largest vocabularies have 2**18
+# In the arrays of a header. They are walked one by one, and more of them than any model has would take many seconds.
+MAX_STRINGS: Final = 1 << 22  # the largest vocabularies have 2**18 tokens and twice as many merges
+MAX_ARRAYS: Final = 1 << 16  # an array takes longer than a string
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -81,7 +83,8 @@ class GgufReader:
         self._buffer = b""
         self._base = position  # file offset of buffer[0]
         self._at = 0  # cursor within the buffer
-        self._elements = 0  # walked so far, over the whole header
+        self._strings_seen = 0  # in arrays so far, over the whole header
+        self._arrays_seen = 0  # the same of arrays in arrays
 
     @property
     def position(self) -> int:
@@ -216,7 +219,7 @@ class GgufReader:
         return GgufArray(self.identity, key, kind, count, start, self.position)
 
     def _array_head(self, key: str) -> tuple[GgufValueType, int]:
-        """Element type and count, the count held against the bytes left and against MAX_ELEMENTS."""
+        """Element type and count, the count held against the bytes left, MAX_STRINGS and MAX_ARRAYS."""
         kind = self._value_type(f"the element type of {short(key)}")
         start = self.position
         count = self.u64(f"the length of {short(key)}")
@@ -224,11 +227,18 @@ class GgufReader:
             raise self.error(
                 f"{short(key)} is said to have {count} elements, but the file has {self.left} bytes left", start
             )
-        if kind not in _SIZES:
-            self._elements += count
-            if self._elements > MAX_ELEMENTS:
+        if kind is GgufValueType.ARRAY:
+            self._arrays_seen += count
+            if self._arrays_seen > MAX_ARRAYS:
                 raise self.error(
-                    f"{short(key)} brings the header to {self._elements} strings; {MAX_ELEMENTS} are allowed", start
+                    f"{short(key)} brings the header to {self._arrays_seen} nested arrays; {MAX_ARRAYS} are allowed",
+                    start,
+                )
+        elif kind is GgufValueType.STRING:
+            self._strings_seen += count
+            if self._strings_seen > MAX_STRINGS:
+                raise self.error(
+                    f"{short(key)} brings the header to {self._strings_seen} strings; {MAX_STRINGS} are allowed", start
                 )
         return kind, count
 
