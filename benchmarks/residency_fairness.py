@@ -5,7 +5,8 @@ is 2 (for 10), ``drain_timeout_s`` 12 (for 60). An answer of A lasts half a seco
 process's start.
 
 - p50 of A over the whole time, against A alone: at most 2 ×
-- each wait of B, from its request to its first token: at most ``fairness_wait_s`` + A's longest answer (the drain) + B's longest load alone
+- each wait of B, from its request to its first token: at most ``fairness_wait_s`` + A's longest answer (the drain) + B's longest
+  load alone
 """
 
 from __future__ import annotations
