@@ -6,8 +6,9 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable", "seconds"]
+__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable", "seconds", "user_path"]
 
 
 # C0 and C1 controls, and surrogates, which stand for the bytes of a file name that is not UTF-8 and cannot be printed.
@@ -18,9 +19,18 @@ class CliError(Exception):
     """A command cannot do what was asked; the message says why and what to do. ``main`` prints it and exits with 1."""
 
 
+def user_path(text: str | Path) -> Path:
+    """A path as it was typed, ``~`` and ``~user`` expanded. CliError for a user who is not known."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise CliError(f"{text}: there is no such home directory") from error
+
+
 def print_json(value: object) -> None:
-    """One JSON document, for programs."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON document, for programs. Surrogates, which stand for bytes that are not UTF-8, are replaced."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    print(text.encode(errors="replace").decode())
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:

