@@ -1,9 +1,9 @@
 """A resident model's latency while another real model loads, again and again; open loop, from the scheduled time.
 
 Requests for the resident model come at exponential gaps, whether the ones before are answered or not. In each round the other
-model is loaded by a warm spare and unloaded; then, when a new spare is warm, as much time passes without a load. A request counts
-as *disturbed* when a load was under way at any moment of its life, as *undisturbed* when neither a load, an unload nor the
-start of a spare was. The rate is a share of what the model can serve, measured first.
+model is loaded by a warm spare and unloaded; then, when a new spare is warm, some seconds pass without a load. A request counts
+as *disturbed* when a load was under way at any moment of its life, as *undisturbed* when it came in those seconds. The rate is a
+share of what the model can serve, measured first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["measure_disturbance"]
 _TOKENS = 4
 _CLIENTS = 16
 _SHARE = 0.3  # of the rate at which one request follows another
-_QUIET_S = 1.5
+_QUIET_S = 4.0
+_SETTLE_S = 1.0  # before a load: a request that comes then may live to see it
 
 Span = tuple[float, float]
 
@@ -80,14 +81,14 @@ def measure_disturbance(*, rounds: int) -> None:
             wait_for_spare(gateway.url)
             began = time.perf_counter()
             time.sleep(_QUIET_S)
-            quiet.append((began, time.perf_counter()))
+            quiet.append((began, time.perf_counter() - _SETTLE_S))
             began = time.perf_counter()
             load(gateway.url, other)
             loads.append((began, time.perf_counter()))
             unload(gateway.url, other)
         traffic.end()
     disturbed = [end - due for due, end in traffic.lives if _meets((due, end), loads)]
-    undisturbed = [end - due for due, end in traffic.lives if _lies_in((due, end), quiet)]
+    undisturbed = [end - due for due, end in traffic.lives if _meets((due, due), quiet)]
     per_s, load_s = _SHARE / service_s, statistics.median(end - began for began, end in loads)
     print(
         f"{resident} at {per_s:.1f} requests/s ({_SHARE:.0%} of its rate); {other} loads {rounds} times, {load_s:.2f} s each"
@@ -104,7 +105,3 @@ def p99(times: Sequence[float]) -> float:
 
 def _meets(life: Span, spans: Sequence[Span]) -> bool:
     return any(life[0] < end and life[1] > began for began, end in spans)
-
-
-def _lies_in(life: Span, spans: Sequence[Span]) -> bool:
-    return any(began <= life[0] and life[1] <= end for began, end in spans)
