@@ -15,7 +15,6 @@ cpu      Linux: ``Anonymous`` + ``Pss_File`` of ``/proc/self/smaps_rollup``, so 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from engines.errors import BackendError
+from engines.heap import trim_heap
 
 __all__ = [
     "DeviceInfo",
@@ -34,7 +34,6 @@ __all__ = [
     "read_device",
     "release_unused",
     "set_limits",
-    "trim_heap",
 ]
 
 _BACKENDS = ("mlx-cpu", "mlx-cuda-12", "mlx-cuda-13")
@@ -150,18 +149,8 @@ def memory_probe() -> MemoryProbe:
     return SmapsProbe() if not on_gpu and _ROLLUP.exists() else MlxProbe()
 
 
-def trim_heap() -> None:
-    """Gives back what the C library keeps of freed memory: up to 200 MiB after a prefill. glibc only; some 0.5 ms.
-
-    The heap grows and shrinks by the temporaries of each product, and glibc returns little but its end.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
-
-
 def release_unused() -> None:
-    """Gives back MLX's unused buffers and the C library's: for an engine that has nothing to do."""
+    """Gives back MLX's unused buffers and the heap's: for an engine that has nothing to do."""
     import mlx.core as mx
 
     mx.clear_cache()

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from engines.device import MemoryProbe, check_backend, memory_probe, release_unused, set_limits, trim_heap
+from engines.device import MemoryProbe, check_backend, memory_probe, release_unused, set_limits
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
+from engines.heap import trim_heap
 from engines.interface import BuildEngine, SharesCores, TextEngine
 from engines.wire import (
     Admitted,
@@ -52,6 +53,7 @@ _REPORT_S = 1.0
 _READ_S = 0.25  # how often a change is looked for
 _READING_SHARE = 0.02  # of the thread's time, at most: a reading of a mapped checkpoint takes 12 ms a GiB
 _CHANGE = 0.05
+_REST_S = 0.5  # without a step, then the engine has come to rest
 _TRIM_S = 10.0  # between two trims of the heap of an engine that steps without a pause: 0.5 ms each
 
 logger = logging.getLogger("innkeeper.worker")
@@ -81,12 +83,13 @@ class DeviceThread:
         self._engine: TextEngine | None = None
         self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
         self._baseline = 0
-        self._reading = 0  # the probe's last
+        self._grown = 0  # the probe's last reading, beyond the baseline
+        self._static = 0  # of that, what the engine's caches did not hold then
         self._next_reading = 0.0
         self._last_measured = 0.0
         self._last_sent = 0.0
         self._reported: MemoryReport | None = None
-        self._stepped = False  # since memory was last released
+        self._last_step: float | None = None  # None: none since memory was last released
         self._next_trim = 0.0
         self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
         self._live: set[int] = set()
@@ -173,7 +176,7 @@ class DeviceThread:
     def _step(self) -> None:
         assert self._engine is not None
         self._post_events(self._engine.step())
-        self._stepped = True
+        self._last_step = time.monotonic()
 
     def _post_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -319,30 +322,30 @@ class DeviceThread:
         if self._probe is None:
             return memory
         if now >= self._next_reading:
-            self._reading = self._probe.read()
+            self._grown = self._probe.read() - self._baseline
+            self._static = max(0, self._grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
             took = time.monotonic() - now
             self._next_reading = now + took / _READING_SHARE
-        grown = self._reading - self._baseline
-        static = max(0, grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
         return MemoryReport(
-            static=static,
+            static=self._static,
             kv=memory.kv,
             prompt_cache=memory.prompt_cache,
             mlx_cache=memory.mlx_cache,
-            peak=max(memory.peak, grown),
+            peak=max(memory.peak, self._grown),
         )
 
     def _release(self) -> None:
         """Gives back what the steps left unused: all of it once the engine has come to rest, else the heap's, seldom."""
         assert self._engine is not None
-        if self._probe is None or not self._stepped:
+        now = time.monotonic()
+        if self._probe is None or self._last_step is None:
             return
-        if not self._engine.busy:
+        if not self._engine.busy and now - self._last_step >= _REST_S:
             release_unused()
-            self._stepped = False
-        elif time.monotonic() >= self._next_trim:
+            self._last_step = None
+        elif self._engine.busy and now >= self._next_trim:
             trim_heap()
-            self._next_trim = time.monotonic() + _TRIM_S
+            self._next_trim = now + _TRIM_S
 
     def _until_report(self) -> float | None:
         if self._engine is None:
@@ -359,8 +362,7 @@ class DeviceThread:
         if not self._channel.has_room:  # a gateway that does not read gets no reports heaped up either
             self._last_sent = now
             return
-        if due:
-            self._release()
+        self._release()
         memory = self._measure()
         if due or _changed(self._reported, memory):
             self._last_sent = now

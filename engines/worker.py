@@ -34,6 +34,7 @@ from typing import Any
 
 from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
+from engines.heap import share_one_heap
 from engines.interface import TextEngine
 from engines.wire import (
     Cancel,
@@ -230,6 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--spare", action="store_true", help="import at low priority")
     options = parser.parse_args(arguments)
     _die_with_parent(options.parent)
+    share_one_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the gateway's to answer
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
