@@ -22,14 +22,16 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from residency_disturbance import measure_disturbance
+from residency_disturbance import RESIDENTS, measure_disturbance
 from residency_fairness import measure_fairness
 from residency_overhead import measure_overhead
 from residency_policies import measure_policies
 from residency_swap import measure_swap
 
-PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "disturbance": lambda options: measure_disturbance(rounds=options.loads),
+PARTS: dict[str, Callable[[argparse.Namespace], object]] = {
+    "disturbance": lambda options: [
+        measure_disturbance(resident=resident, loads=options.loads) for resident in options.residents
+    ],
     "overhead": lambda options: measure_overhead(
         connections=options.connections,
         seconds=options.seconds,
@@ -47,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Innkeeper's residency benchmark")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; all without one")
     parser.add_argument("--loads", type=int, default=30, help="disturbance: loads of the other model")
+    parser.add_argument("--residents", nargs="+", choices=list(RESIDENTS), default=list(RESIDENTS), help="disturbance")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64], help="overhead")
     parser.add_argument("--seconds", type=float, default=2.0, help="overhead: of each measurement")
     parser.add_argument("--rounds", type=int, default=5, help="overhead: measurements of each kind")

@@ -4,6 +4,9 @@ Requests for the resident model come at exponential gaps, whether the ones befor
 model is loaded by a warm spare and unloaded; then, when a new spare is warm, some seconds pass without a load. A request counts
 as *disturbed* when a load was under way at any moment of its life, as *undisturbed* when it came in those seconds. The rate is a
 share of what the model can serve, measured first.
+
+Once with a simulated model, whose latency is the gateway's and the machine's alone, and which is asked often enough for a p99;
+once with a real one, which also shares its cores with the load, and brings few samples a load where it is slow.
 """
 
 from __future__ import annotations
@@ -20,11 +23,14 @@ from gateway_process import gateway_process
 from residency_client import Exchange, exchange, post
 from residency_status import MODELS, ask, load, unload, wait_for_spare
 
-__all__ = ["measure_disturbance"]
+__all__ = ["RESIDENTS", "measure_disturbance"]
 
-_TOKENS = 4
+RESIDENTS = {"simulated": 1.5, "smollm2": 0.3}
+"""Whose latency is taken → requests a service time. The simulated one serves 64 side by side."""
+OTHER = "gemma-3-270m"
+
+_TOKENS = 2
 _CLIENTS = 16
-_SHARE = 0.3  # of the rate at which one request follows another
 _QUIET_S = 4.0
 _SETTLE_S = 1.0  # before a load: a request that comes then may live to see it
 
@@ -65,30 +71,40 @@ class _OpenLoop:
         self._pool.shutdown()
 
 
-def measure_disturbance(*, rounds: int) -> None:
-    resident, other = MODELS
-    models = ", ".join(
+def _registry() -> str:
+    models = ['{id: simulated, source: "sim:", simulate: {weights: 1MiB, ttft_s: 0.02, tokens_per_s: 100}}']
+    models += [
         f"{{id: {model}, source: {str(path)!r}, context: 4096, kv_grant: 64MiB}}" for model, path in MODELS.items()
-    )
-    loads: list[Span] = []
-    quiet: list[Span] = []
-    with gateway_process(f"models: [{models}]\n") as gateway:
+    ]
+    return f"models: [{', '.join(models)}]\n"
+
+
+def measure_disturbance(*, resident: str, loads: int) -> None:
+    loading = OTHER
+    load_spans: list[Span] = []
+    quiet_spans: list[Span] = []
+    with gateway_process(_registry()) as gateway:
         load(gateway.url, resident)
-        service_s = statistics.median(ask(gateway.url, resident, _TOKENS) for _ in range(20))
+        service_s = statistics.median(ask(gateway.url, resident, _TOKENS) for _ in range(10))
+        per_s = RESIDENTS[resident] / service_s
         body = {"model": resident, "prompt": "The", "max_tokens": _TOKENS, "temperature": 0}
-        traffic = _OpenLoop(gateway.url, post(gateway.url, "/v1/completions", body), _SHARE / service_s)
-        for _ in range(rounds):
+        traffic = _OpenLoop(gateway.url, post(gateway.url, "/v1/completions", body), per_s)
+        for _ in range(loads):
             wait_for_spare(gateway.url)
             began = time.perf_counter()
             time.sleep(_QUIET_S)
-            quiet.append((began, time.perf_counter() - _SETTLE_S))
+            quiet_spans.append((began, time.perf_counter() - _SETTLE_S))
             began = time.perf_counter()
-            load(gateway.url, other)
-            loads.append((began, time.perf_counter()))
-            unload(gateway.url, other)
+            load(gateway.url, loading)
+            load_spans.append((began, time.perf_counter()))
+            unload(gateway.url, loading)
         traffic.end()
-    disturbed = [end - due for due, end in traffic.lives if _meets((due, end), loads)]
-    undisturbed = [end - due for due, end in traffic.lives if _meets((due, due), quiet)]
+    load_s = statistics.median(end - began for began, end in load_spans)
+    print(
+        f"{resident}: {service_s:.3f} s an answer, {per_s:.1f} requests/s; {loading} loads {loads} times, {load_s:.2f} s each"
+    )
+    disturbed = [end - due for due, end in traffic.lives if _meets((due, end), load_spans)]
+    undisturbed = [end - due for due, end in traffic.lives if _meets((due, due), quiet_spans)]
     per_s, load_s = _SHARE / service_s, statistics.median(end - began for began, end in loads)
     print(
         f"{resident} at {per_s:.1f} requests/s ({_SHARE:.0%} of its rate); {other} loads {rounds} times, {load_s:.2f} s each"
