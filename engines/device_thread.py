@@ -84,7 +84,8 @@ class DeviceThread:
         self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
         self._baseline = 0
         self._grown = 0  # the probe's last reading, beyond the baseline
-        self._static = 0  # of that, what the engine's caches did not hold then
+        self._static = 0  # of that, at rest, what the engine's caches did not hold
+        self._temporary = 0  # what steps take beyond, until it is given back
         self._next_reading = 0.0
         self._last_measured = 0.0
         self._last_sent = 0.0
@@ -119,7 +120,7 @@ class DeviceThread:
         self._do(lambda: self._deny_growth(request_id, most_bytes))
 
     def shed(self, byte_count: int) -> None:
-        self._do(lambda: self._engine.shed(byte_count) if self._engine else None)
+        self._do(lambda: self._shed(byte_count))
 
     def set_cores(self, cores: int) -> None:
         self._do(lambda: self._set_cores(cores))
@@ -295,6 +296,14 @@ class DeviceThread:
             self._engine.deny_growth(request_id, most_bytes)
             self._asked = None
 
+    def _shed(self, byte_count: int) -> None:
+        if self._engine is None:
+            return
+        self._engine.shed(byte_count)
+        if self._probe is not None:
+            trim_heap()
+        self._next_reading = self._last_measured = self._last_sent = 0.0  # the gateway waits to hear what it brought
+
     def _ask_growth(self) -> None:
         """Tells what the engine lacks, when that has changed; that it lacks nothing any more, too."""
         growth = None if self._engine is None else self._engine.growth()
@@ -315,7 +324,11 @@ class DeviceThread:
             self._engine.set_cores(cores)
 
     def _measure(self) -> MemoryReport:
-        """The engine's report; where a probe measures, static is what it reads beyond the baseline and all the rest."""
+        """The engine's report; where a probe measures, static is what it reads at rest beyond the baseline and the caches.
+
+        What it reads more while the engine steps are temporaries, and freed memory not given back yet: it counts with the unused
+        buffers, whose room the grant covers.
+        """
         assert self._engine is not None
         memory = self._engine.memory()
         self._last_measured = now = time.monotonic()
@@ -323,14 +336,17 @@ class DeviceThread:
             return memory
         if now >= self._next_reading:
             self._grown = self._probe.read() - self._baseline
-            self._static = max(0, self._grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
+            rest = max(0, self._grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
+            if self._last_step is None:
+                self._static = rest
+            self._temporary = max(0, rest - self._static)
             took = time.monotonic() - now
             self._next_reading = now + took / _READING_SHARE
         return MemoryReport(
             static=self._static,
             kv=memory.kv,
             prompt_cache=memory.prompt_cache,
-            mlx_cache=memory.mlx_cache,
+            mlx_cache=memory.mlx_cache + self._temporary,
             peak=max(memory.peak, self._grown),
         )
 

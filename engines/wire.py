@@ -360,7 +360,11 @@ class Events(_Wire, frozen=True):
 
 
 class MemoryReport(_Wire, frozen=True):
-    """Measured bytes, each second and at ±5 %: static (model), KV in use, prompt caches, MLX's own cache, peak."""
+    """Measured bytes, each second and at ±5 %.
+
+    ``static`` is what the model holds at rest, ``kv`` what is allocated for rows, ``mlx_cache`` MLX's unused buffers and the
+    temporaries of steps, ``peak`` the most there has been.
+    """
 
     static: int
     kv: int

@@ -31,6 +31,7 @@ from engines.wire import (
     Ready,
     SetCores,
     SetGrant,
+    Shed,
     Submit,
     TextDelta,
     submit_frames,
@@ -215,6 +216,17 @@ def test_worker_reports_its_memory_each_second_and_as_it_changes() -> None:
         while worker.next(MemoryReport).kv:
             pass
         assert time.monotonic() - began < 5
+
+
+def test_worker_reports_at_once_what_shedding_brought() -> None:
+    with raw_worker("--bare", engine="tests.engines.helpers_swelling_engine") as worker:
+        worker.send(simulated_load())
+        worker.next(Ready)
+        worker.send(Submit(request_id=1, request=words(1, "hoard 3")))
+        while worker.next(MemoryReport).prompt_cache != 3 * 2**20:
+            pass
+        worker.send(Shed(bytes=2 * 2**20))
+        assert worker.next(MemoryReport).prompt_cache == 2**20
 
 
 def test_worker_hears_of_its_cores() -> None:
