@@ -28,10 +28,8 @@ from residency_overhead import measure_overhead
 from residency_policies import measure_policies
 from residency_swap import measure_swap
 
-PARTS: dict[str, Callable[[argparse.Namespace], object]] = {
-    "disturbance": lambda options: [
-        measure_disturbance(resident=resident, loads=options.loads) for resident in options.residents
-    ],
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "disturbance": lambda options: measure_disturbance(residents=options.residents, loads=options.loads),
     "overhead": lambda options: measure_overhead(
         connections=options.connections,
         seconds=options.seconds,

@@ -79,7 +79,12 @@ def _registry() -> str:
     return f"models: [{', '.join(models)}]\n"
 
 
-def measure_disturbance(*, resident: str, loads: int) -> None:
+def measure_disturbance(*, residents: Sequence[str], loads: int) -> None:
+    for resident in residents:
+        _measure(resident, loads)
+
+
+def _measure(resident: str, loads: int) -> None:
     loading = OTHER
     load_spans: list[Span] = []
     quiet_spans: list[Span] = []
@@ -105,10 +110,6 @@ def measure_disturbance(*, resident: str, loads: int) -> None:
     )
     disturbed = [end - due for due, end in traffic.lives if _meets((due, end), load_spans)]
     undisturbed = [end - due for due, end in traffic.lives if _meets((due, due), quiet_spans)]
-    per_s, load_s = _SHARE / service_s, statistics.median(end - began for began, end in loads)
-    print(
-        f"{resident} at {per_s:.1f} requests/s ({_SHARE:.0%} of its rate); {other} loads {rounds} times, {load_s:.2f} s each"
-    )
     print(f"{'':<14}{'requests':>10}{'p50':>10}{'p99':>10}{'longest':>10}")
     for name, times in (("undisturbed", undisturbed), ("disturbed", disturbed)):
         print(f"{name:<14}{len(times):>10}{statistics.median(times):>8.3f} s{p99(times):>8.3f} s{max(times):>8.3f} s")
