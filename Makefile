@@ -1,8 +1,8 @@
 # `make demo` shows Innkeeper at work on real models; `make test` proves it. Both set up what they need first.
 # PYTHON=… names the interpreter to use, BACKEND=cpu|cuda12|cuda13|metal the MLX back end; both are found when left out.
 
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && echo $$p && break; done)
+RIGHT_PYTHON := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(RIGHT_PYTHON) && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
 
@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 install: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) $(RIGHT_PYTHON) || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
 	$(PYTHON) scripts/install.py .venv $(BACKEND)
 	@touch $@
 

@@ -32,7 +32,8 @@ def resolve_source(source: str, directory: Path) -> Path:
         except PackageSourceError as problem:
             raise ModelLoadFailed(str(problem)) from problem
         except OSError as error:
-            raise ModelLoadFailed(f"{source}: cannot be assembled: {error}") from error
+            message = f"{source}: cannot be assembled: {error}; make room, or name another place with XDG_CACHE_HOME"
+            raise ModelLoadFailed(message) from error
     if source.startswith("hf:"):
         return _resolve_hub(source)
     try:
