@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.corked_transport import CorkedTransport
+from gateway.request_reader import RequestReader
 
 __all__ = ["Connection", "connection_class", "connection_of"]
 
@@ -29,7 +30,7 @@ def connection_of(scope: Scope) -> Connection | None:
     return connection
 
 
-class Connection(HttpToolsProtocol):
+class Connection(RequestReader):
     """A connection that knows what waits in it."""
 
     client_stall_s = 60.0
