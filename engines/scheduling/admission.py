@@ -38,7 +38,7 @@ class KvCost:
     def longest_row(self, total_bytes: int) -> int | None:
         """Tokens of the longest row within these bytes, a multiple of the step; None: any length."""
         windowed = self.window_bytes_per_token * self.window_tokens
-        if total_bytes <= self.row_bytes(self.window_tokens):
+        if total_bytes < self.row_bytes(self.window_tokens):
             steps = total_bytes // (KV_STEP * (self.bytes_per_token + self.window_bytes_per_token) or 1)
             return steps * KV_STEP
         if self.bytes_per_token == 0:

