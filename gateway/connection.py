@@ -44,7 +44,8 @@ class Connection(RequestReader):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
-        self.transport = cast(asyncio.Transport, CorkedTransport(transport, self.loop))
+        self._corked = CorkedTransport(transport, self.loop)
+        self.transport = cast(asyncio.Transport, self._corked)
         self._watchers: set[Callable[[], None]] = set()
 
     def on_message_begin(self) -> None:
@@ -54,6 +55,10 @@ class Connection(RequestReader):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self._corked.flush()  # before the request is accounted for and logged
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_looking()

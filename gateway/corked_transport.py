@@ -24,15 +24,15 @@ class CorkedTransport:
 
     def write(self, data: bytes) -> None:
         if not self._parts:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._parts.append(data)
         self._bytes += len(data)
         if self._bytes >= _LARGE_BYTES:
-            self._flush()
+            self.flush()
 
     def close(self) -> None:
         """What was written still leaves."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
@@ -55,7 +55,8 @@ class CorkedTransport:
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._transport.set_protocol(protocol)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """What was written leaves now."""
         if not self._parts:
             return
         parts, self._parts, self._bytes = self._parts, [], 0
