@@ -4,7 +4,7 @@
 2. Who queued for a resident that is LOADED now is granted; who queued for one LOADING without an unload intent joins.
 3. Growth of running requests (``memory.py``).
 4. Entries that can never be loaded are refused, those whose key is on its way out are passed over.
-5. A load nobody waits for is aborted if anybody needs the slot or the bytes.
+5. A load nobody waits for is aborted if an unload waits for it, or anybody needs the slot or the bytes.
 6. The head is planned (``plan.py``): start, wait, evict, or drain for fairness.
 7. A later entry overtakes if the slot is free and it fits without eviction and without earmarked bytes.
 
@@ -122,7 +122,8 @@ class Planner:
                     house.announce(resident, resident.state, error.code)  # nobody else would know
                 house.fail_entry(entry, error)
                 return True
-            (held_back if self._predecessor_holds(resident) else ready).append(entry)
+            # After a reload the old key's bytes are waited for: the new one may only load beside it, where both fit.
+            (held_back if house.before(resident) else ready).append(entry)
         head = self._choose_head(ready)
         if self._drop_stale_intents():
             return True
@@ -130,6 +131,9 @@ class Planner:
             return False
         # 5.
         loading = house.loading()
+        if loading is not None and loading.unwanted:
+            loading.abort(Trigger.LAST_WAITER_CANCELS, Cause.ADMIN)
+            return True
         if loading is not None and loading.abandoned and self._anyone_needs(ready, held_back):
             self.workers.yield_load(loading, Trigger.LAST_WAITER_CANCELS, Claim("load", head.key) if head else None)
             return True
@@ -151,11 +155,6 @@ class Planner:
             before.promised, before.freed_bytes = False, 0  # its earmark lapses
         queue.head = head.key if head else None
         return head
-
-    def _predecessor_holds(self, resident: ResidencyManager) -> bool:
-        """After a reload: the old key's bytes are not released. The new one may only load beside it where both fit."""
-        before = self.house.residents.get(resident.predecessor or "")
-        return before is not None and before.state in (State.DRAINING, State.UNLOADING) and bool(before.orphaned)
 
     def _anyone_needs(self, ready: list[Entry], held_back: list[Entry]) -> bool:
         growing = any(r.current.growth is not None for r in self.house.residents.values())
@@ -267,6 +266,5 @@ class Planner:
         label = "request" if entry.waiters else "admin load" if entry.admins else "preload"
         self.house.queue.drop(entry.key)
         self._take_from_queue(entry)
-        resident.predecessor = None
         resident.begin_load(trigger, grant, label)
         self._join(resident, entry)

@@ -58,7 +58,9 @@ class ResidencyManager:
         self.orphaned: Cause | None = (
             None  # RELOAD or REMOVED: no id has this key any more, it will not be loaded again
         )
-        self.predecessor: str | None = None  # the key that its ids had before a reload
+        self.predecessors: tuple[
+            str, ...
+        ] = ()  # keys that its ids had before reloads and that held bytes, latest first
         self.state = State.UNLOADED
         self.cause: Cause | None = None  # DRAINING and UNLOADING only
         self.target = State.UNLOADED  # where UNLOADING leads: UNLOADED or FAILED
@@ -135,6 +137,11 @@ class ResidencyManager:
     def abandoned(self) -> bool:
         """LOADING for callers who have all left; pinned loads and those of operators and preloads go on."""
         return self.yields and not self.solicited
+
+    @property
+    def unwanted(self) -> bool:
+        """LOADING, an unload waits for its end, and whom it was to serve before has left."""
+        return self.state is State.LOADING and bool(self.unloads) and not self.joiners and not self.admin_loads
 
     @property
     def evictable(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.errors import Conflict, ModelLoadFailed, ModelNotFound, ModelTooLarge, NoRoomBesidePinned
+from gateway.errors import Conflict, ModelLoadFailed, ModelNotFound, ModelTooLarge, NoRoomBesidePinned, QueueTimeout
 from gateway.residency import messages as m
 from gateway.residency.states import State
 
@@ -391,3 +391,75 @@ def test_manager_callers_that_move_to_a_key_in_its_backoff_get_its_error() -> No
     world.registry(model("a", 6, key="k"), model("bad", 6, key="k"), model("busy", 6))
     error = world.failed[waiter]
     assert isinstance(error, ModelLoadFailed) and "bad magic" in error.message
+
+
+def test_manager_a_chain_of_reloads_waits_for_the_resident_that_holds_the_bytes() -> None:
+    world = World(model("a", 5), model("idle", 4))
+    world.load("idle")
+    world.serve("a")
+    world.registry(model("a", 5, key="a2"), model("idle", 4))
+    world.registry(model("a", 5, key="a3"), model("idle", 4))
+    queued = world.request("a")
+    world.advance(20.0)
+    assert world.state("idle") is LD and queued in world.house.waiters
+    (row, _) = world.manager.statistics(world.now).models
+    assert (row.state, row.cause, row.charged_bytes, row.leases) == ("draining", "reload", 5 * GIB, 1)
+    unload = world.unload("a", "force")
+    world.exit("a")
+    assert isinstance(world.answers[unload], m.AdminAnswer)
+    world.ready("a3")
+    assert queued in world.granted and world.state("idle") is LD
+
+
+def test_manager_statistics_count_the_leases_of_a_resident_that_a_reload_left_behind() -> None:
+    world = World(model("a", 3))
+    world.serve("a")
+    world.registry(model("a", 3, key="a2"))
+    world.serve("a")
+    statistics = world.manager.statistics(world.now)
+    (row,) = statistics.models
+    assert (row.state, row.leases, row.charged_bytes) == ("loaded", 2, 6 * GIB)
+    assert len(statistics.leases) == 2
+
+
+def test_manager_statistics_show_ids_removed_one_after_the_other_on_one_row() -> None:
+    world = World(model("a", 3, key="k"), model("b", 3, key="k"), model("c", 1))
+    world.serve("a")
+    world.serve("b")
+    world.registry(model("b", 3, key="k"), model("c", 1))
+    (row, _) = world.manager.statistics(world.now).models
+    assert (row.id, row.state, row.leases, row.charged_bytes) == ("b", "loaded", 2, 3 * GIB)
+    world.registry(model("c", 1))
+    (_, row) = world.manager.statistics(world.now).models
+    assert (row.id, row.state, row.cause, row.leases) == ("b", "draining", "removed", 2)
+
+
+def test_manager_ids_that_a_reload_moved_share_the_bytes_they_left_behind() -> None:
+    world = World(model("a", 3, key="k"), model("b", 3, key="k"))
+    world.serve("b")
+    world.registry(model("a", 3, key="k2"), model("b", 3, key="k2"))
+    rows = world.manager.statistics(world.now).models
+    assert [(row.charged_bytes, row.shares, row.leases) for row in rows] == [(3 * GIB, None, 0), (0, "a", 1)]
+
+
+def test_manager_a_load_whose_callers_left_ends_at_once_for_an_unload() -> None:
+    world = World(model("a", 3, abandon_grace_s=60))
+    served = world.request("a")
+    unload = world.unload("a")
+    queued = world.request("a")
+    world.cancel(served)
+    assert world.state("a") is UG
+    world.exit("a")
+    assert isinstance(world.answers[unload], m.AdminAnswer)
+    world.ready("a")
+    assert queued in world.granted
+
+
+def test_manager_a_reload_does_not_begin_the_queue_timeout_anew() -> None:
+    world = World(model("a", 10), model("b", 10, queue_timeout_s=30.0))
+    world.serve("a")
+    queued = world.request("b")
+    world.advance(20.0)
+    world.registry(model("a", 10), model("b", 10, key="b2", queue_timeout_s=30.0))
+    world.advance(10.5)
+    assert isinstance(world.failed[queued], QueueTimeout)
