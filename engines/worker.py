@@ -29,12 +29,12 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
-from engines.heap import share_one_heap
+from engines.heap import set_up_heap
 from engines.interface import TextEngine
 from engines.wire import (
     Cancel,
@@ -88,7 +88,9 @@ class Worker:
         self._chunks = ChunkAssembler()
         self._preparing: set[int] = set()  # submitted, not yet handed to the device thread
         self._handing_over = threading.Lock()  # a request is either in that set or known to the device thread
-        self._pool = ThreadPoolExecutor(_PREPARE_THREADS, thread_name_prefix="prepare")
+        self._unprepared: SimpleQueue[tuple[TextEngine, int, TextRequest | bytes]] = SimpleQueue()
+        for _ in range(_PREPARE_THREADS):
+            threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
         self._status = 0
 
     async def serve(self, connection: socket.socket, imports_s: float) -> None:
@@ -128,10 +130,15 @@ class Worker:
             raise FrameError(f"request {request_id} was submitted before the model was ready")
         what = self._chunks.take_request(request_id) if request is None else request
         self._preparing.add(request_id)
-        self._pool.submit(self._prepare, self._engine, request_id, what)
+        self._unprepared.put((self._engine, request_id, what))
+
+    def _prepare_all(self) -> None:
+        """A thread that prepares: a template or a long prompt may take its time."""
+        while True:
+            self._prepare(*self._unprepared.get())
 
     def _prepare(self, engine: TextEngine, request_id: int, what: TextRequest | bytes) -> None:
-        """On a thread of the pool: a template or a long prompt may take its time. Hands over to the device thread."""
+        """Prepares a request and hands it over to the device thread."""
         prepared = failure = None
         try:
             prepared = engine.prepare(decode_request(what) if isinstance(what, bytes) else what)
@@ -231,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--spare", action="store_true", help="import at low priority")
     options = parser.parse_args(arguments)
     _die_with_parent(options.parent)
-    share_one_heap()
+    set_up_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the gateway's to answer
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
