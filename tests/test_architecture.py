@@ -27,7 +27,6 @@ RANKS = {
     "gateway.outbox": 3,
     "gateway.live": 2,
     "gateway.connection": 3,
-    "gateway.corked_transport": 3,
     "gateway.request_reader": 3,
     "gateway.corked_transport": 3,
     "gateway.departure": 3,
