@@ -197,7 +197,7 @@ class Residency(RuleBasedStateMachine):
             case "report":
                 self.do(m.MemoryReport(*at, SIZES[key] - 5 + number // 10, number // 6, number % 7))
             case "grow":
-                self.do(m.GrowRequest(*at, 1 + number, 1))
+                self.do(m.GrowRequest(*at, max(0, number - 5), 1))  # 0 takes it back
             case _:
                 pass
 
