@@ -63,7 +63,7 @@ def measure_overhead(*, connections: list[int], seconds: float, rounds: int, tok
         "events": _body(tokens, stream=True),
     }
     with gateway_process(_REGISTRY) as gateway:
-        recorded = {name: httpx.post(gateway.url + _CHAT, json=body).content for name, body in bodies.items()}
+        recorded = {name: _record(gateway.url, body) for name, body in bodies.items()}
         answers = {f"/{name}": _pieces(answer) for name, answer in recorded.items()}
         (worker,) = httpx.get(f"{gateway.url}/admin/status").json()["workers"]
         with bare_process(answers) as bare:
@@ -141,6 +141,13 @@ def _cpu_s(pid: int) -> float:
 def _body(tokens: int, *, stream: bool) -> dict[str, object]:
     messages = [{"role": "user", "content": "How do you do?"}]
     return {"model": "instant", "messages": messages, "max_tokens": tokens, "stream": stream}
+
+
+def _record(url: str, body: dict[str, object]) -> bytes:
+    answer = httpx.post(url + _CHAT, json=body, timeout=30)
+    if answer.status_code != 200:
+        raise SystemExit(f"the gateway answered {answer.status_code}: {answer.text}")
+    return answer.content
 
 
 def _pieces(answer: bytes) -> list[bytes]:
