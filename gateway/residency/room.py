@@ -59,13 +59,23 @@ class Room:
     def available(self, claim: Claim, resident: ResidencyManager) -> int:
         """Free bytes that are earmarked for nobody else; for a real model no more than the device really has free."""
         free = self.house.budget.available_bytes - sum(
-            self._earmark(other) for other in self._claims() if other != claim
+            self._earmark(other)
+            for other in self._claims()
+            if other != claim and not (claim.kind == "grow" and self._waits_for(other, resident))
         )
         if not resident.simulated:
             really_free = self.house.device_free()
             if really_free is not None:
                 free = min(free, really_free)
         return max(0, free)
+
+    def _waits_for(self, claim: Claim, resident: ResidencyManager) -> bool:
+        """The head of the queue gets nowhere before leases end: no plan counts on its bytes, or one that drains ``resident``.
+
+        To keep them from a request under way would make each wait for the other.
+        """
+        entry = self.house.queue.get(claim.key) if claim.kind == "load" else None
+        return entry is not None and (not entry.promised or resident.claim == claim)
 
     def _claims(self) -> list[Claim]:
         """Only the head of the queue has an earmark, and whoever grows."""

@@ -377,3 +377,35 @@ def test_memory_growth_that_is_denied_earmarks_nothing() -> None:
     world.grow("a", 1600)
     world.request("c")
     assert world.state("c") is LG
+
+
+def test_memory_growth_takes_what_freed_for_a_head_that_waits_for_leases() -> None:
+    for wanted_by_caller in (True, False):
+        world = World(model("a", 4, kv_grant=GIB), model("b", 3), model("c", 7.5, queue_timeout_s=1000.0), gib=8)
+        world.load("b")
+        world.serve("a")
+        if wanted_by_caller:
+            world.request("c")
+        else:
+            world.admin_load("c")
+        world.unload("b")
+        world.exit("b")
+        world.grow("a", 2 * GIB)
+        assert world.seen(m.SetGrant), "three are free, and the head of the queue can only wait for this very request"
+
+
+def test_memory_growth_of_a_resident_that_drains_takes_what_its_rival_waits_with() -> None:
+    world = World(model("a", 4, kv_grant=GIB), model("b", 3), model("c", 7.5, queue_timeout_s=1000.0), gib=8)
+    world.load("b")
+    lease = world.serve("a")
+    rival = world.request("c")
+    world.unload("b")
+    world.exit("b")
+    world.advance(11.0)
+    assert world.state("a") is D
+    world.grow("a", 2 * GIB)
+    assert world.seen(m.SetGrant)
+    world.release(lease)
+    world.exit("a")
+    world.ready("c")
+    assert rival in world.granted
