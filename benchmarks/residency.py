@@ -24,7 +24,7 @@ from pathlib import Path
 
 from residency_disturbance import RESIDENTS, measure_disturbance
 from residency_fairness import measure_fairness
-from residency_overhead import measure_overhead
+from residency_overhead import WORKLOADS, measure_overhead
 from residency_policies import measure_policies
 from residency_swap import measure_swap
 
@@ -36,6 +36,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
         rounds=options.rounds,
         tokens=options.tokens,
         pauses=options.pauses,
+        workloads=options.workloads,
     ),
     "swap": lambda options: measure_swap(runs=options.runs, llama_server=options.llama_server),
     "fairness": lambda options: measure_fairness(requests=options.requests),
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=30, help="disturbance: loads of the other model")
     parser.add_argument("--residents", nargs="+", choices=list(RESIDENTS), default=list(RESIDENTS), help="disturbance")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64], help="overhead")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS, help="overhead")
     parser.add_argument("--seconds", type=float, default=2.0, help="overhead: of each measurement")
     parser.add_argument("--rounds", type=int, default=5, help="overhead: measurements of each kind")
     parser.add_argument("--tokens", type=int, default=200, help="overhead: of a long answer")
