@@ -2,8 +2,8 @@
 
 - **static**: what loading adds to an empty worker, one with its imports done: each matrix as many bytes as in the file
   (K-quant leaves keep the file's blocks, F16 and BF16 matrices too); vectors (norms, biases) as compute floats; the
-  tokenizer's tables, an entry for each token and each merge. Not in it: 5 to 15 MiB of libraries' pages and BLAS's buffers
-  that the first request touches.
+  tokenizer's tables, an entry for each token and each merge. Not in it: up to 10 MiB of libraries' pages and BLAS's
+  buffers that the first request touches.
 - **KV**: a layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding
   attention no more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches
   grow in steps of 256 tokens (mlx-lm's ``KVCache.step``).

@@ -13,8 +13,8 @@ from engines.heap import trim_heap
 _HOLES = """
 import threading
 from engines.device import SmapsProbe
-from engines.heap import share_one_heap, trim_heap
-share_one_heap()
+from engines.heap import set_up_heap, trim_heap
+set_up_heap()
 probe = SmapsProbe()
 left = []
 def work():
