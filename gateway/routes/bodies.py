@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -48,4 +48,4 @@ async def optional_json_bytes(request: Request) -> bytes:
 
 def new_head(prefix: str, model: str) -> AnswerHead:
     """A new answer's id, time and model."""
-    return AnswerHead(id=f"{prefix}-{secrets.token_hex(16)}", created=int(time.time()), model=model)
+    return AnswerHead(id=f"{prefix}-{os.urandom(16).hex()}", created=int(time.time()), model=model)
