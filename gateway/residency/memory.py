@@ -135,10 +135,14 @@ class MemoryDesk:
         return False
 
     def _only_waits(self, rival: ResidencyManager, growth: Growth) -> bool:
-        """It asked later than this growth, and none of its requests has begun in all of ``fairness_wait_s``."""
+        """It asked later than this growth, and none of its requests has begun in all of ``fairness_wait_s``.
+
+        A drain with a deadline of its own, and one that cancels its leases, ends anyway.
+        """
         since = self.house.now - rival.infos[0].policy.fairness_wait_s
+        endless = rival.cause in (Cause.ADMIN, Cause.RELOAD, Cause.REMOVED) and not rival.aborting
         return (
-            rival.state is State.LOADED
+            (rival.state is State.LOADED or (rival.state is State.DRAINING and endless))
             and not rival.pinned
             and rival.current.growth is not None
             and rival.current.growth.order > growth.order

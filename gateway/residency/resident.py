@@ -11,7 +11,7 @@ verb                leads                                                   aske
 ``abort``           LOADING → UNLOADING(UNLOADED)                           abandon, evict, unload, reload, removal, shutdown
 ``drain``           LOADED → DRAINING, or UNLOADING without a lease         unload, reload, removal, shutdown
 ``unload``          LOADED → UNLOADING                                      evict, idle timeout
-``make_way``        LOADED → UNLOADING                                      evict
+``make_way``        LOADED, DRAINING → UNLOADING                            evict, last lease released
 ``hold``            LOADED → DRAINING(fairness), or UNLOADING not yet sent  fairness drain
 ``resume``          DRAINING, UNLOADING not yet sent → LOADED               intent cancelled, pin, deadline
 ``last_release``    DRAINING → UNLOADING                                    last lease released
@@ -218,9 +218,12 @@ class ResidencyManager:
         self.send_teardown()
 
     def make_way(self, claim: Claim) -> None:
-        """LOADED, its callers queue again, and nothing of theirs had begun: it goes without a word to them."""
-        self.evictions += 1
-        self._go(Trigger.EVICT, State.UNLOADING, Cause.EVICTED)
+        """LOADED or DRAINING, its callers queue again, and nothing of theirs had begun: it goes without a word to them."""
+        if self.state is State.DRAINING:
+            self._go(Trigger.LAST_LEASE_RELEASED, State.UNLOADING, self.cause)
+        else:
+            self.evictions += 1
+            self._go(Trigger.EVICT, State.UNLOADING, Cause.EVICTED)
         self.claim = claim
         self.kill()
 

@@ -409,3 +409,20 @@ def test_memory_growth_of_a_resident_that_drains_takes_what_its_rival_waits_with
     world.exit("a")
     world.ready("c")
     assert rival in world.granted
+
+
+def test_memory_a_drain_whose_requests_only_wait_for_growth_makes_way() -> None:
+    for removed in (False, True):
+        world = World(small("a", 1000, kv_grant=0), small("b", 1000, kv_grant=0), budget=2400)
+        world.serve("a")
+        waiter = world.serve("b")
+        world.grow("a", 500)
+        world.grow("b", 600)
+        moved = small("b", 1000, kv_grant=1000, key="b2")
+        world.registry(small("a", 1000, kv_grant=0), *([] if removed else [moved]))
+        assert world.resident("b").state is D
+        world.advance(11.0)
+        assert world.resident("b").state is UG
+        world.exit("b")
+        assert world.logged(m.SetGrant)[-1] == m.SetGrant("a", 1, 500)
+        assert waiter in (world.failed if removed else world.house.waiters)
