@@ -1,4 +1,5 @@
-"""A fairness drain: the head of the queue has waited long enough, so leased residents finish their leases for it.
+"""A fairness drain: the head of the queue, or a request that needs a larger grant, has waited long enough, so leased residents
+finish their leases for it.
 
 Every member has left LOADED in the step that decided it: the leased ones are DRAINING(fairness), the idle ones UNLOADING with
 their teardown not yet sent. All of it is revocable until then: when the rival is gone or finds room otherwise, when a
@@ -24,9 +25,9 @@ __all__ = ["Intent", "begin", "cancel", "expire", "revocable", "revoke"]
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """``rival`` is the resident key that waits, ``members`` are those of the victims; none is added later."""
+    """``rival`` is who waits, ``members`` are the keys of the victims; none is added later."""
 
-    rival: str
+    rival: Claim
     members: tuple[str, ...]
     immunity_s: float  # how long a drained victim is left alone when the drain fails
 
@@ -38,16 +39,16 @@ def revocable(resident: ResidencyManager) -> bool:
     return resident.state is State.DRAINING and resident.cause is Cause.FAIRNESS
 
 
-def begin(house: House, rival: str, members: Collection[ResidencyManager], immunity_s: float) -> None:
+def begin(house: House, rival: Claim, members: Collection[ResidencyManager], immunity_s: float) -> None:
     """All of them leave LOADED now; the drain fails after the shortest ``drain_timeout_s`` of the leased ones."""
     timeout = min(member.policy.drain_timeout_s for member in members if member.leases)
     house.intents[rival] = Intent(rival, tuple(member.key for member in members), immunity_s)
     for member in members:
-        member.hold(Claim("load", rival))
+        member.hold(rival)
     house.timers.set(Timer(TimerKind.INTENT, rival), house.now + timeout)
 
 
-def cancel(house: House, rival: str, trigger: Trigger = Trigger.INTENT_CANCELLED, keep: Collection[str] = ()) -> bool:
+def cancel(house: House, rival: Claim, trigger: Trigger = Trigger.INTENT_CANCELLED, keep: Collection[str] = ()) -> bool:
     """Takes the intent of this rival back; members in ``keep`` stay as they are. False when there is none.
 
     ``trigger`` is that of the members that are DRAINING.
@@ -63,7 +64,7 @@ def cancel(house: House, rival: str, trigger: Trigger = Trigger.INTENT_CANCELLED
     return True
 
 
-def expire(house: House, rival: str) -> None:
+def expire(house: House, rival: Claim) -> None:
     """The drain has failed: its victims serve again, the drained ones immune for a while; the rival keeps its place."""
     intent = house.intents[rival]
     for key in intent.members:

@@ -16,6 +16,7 @@ class Growth:
     bytes: int
     request: int
     order: int
+    since: float  # when it first asked
     promised: bool = False
 
 

@@ -17,7 +17,7 @@ from gateway.residency.budget import Budget
 from gateway.residency.callers import LeaseRecord, Waiter
 from gateway.residency.effects import AnswerAdmin, Effect, EmitTransition, FailWaiter
 from gateway.residency.learned import LearnedValues
-from gateway.residency.queue import Entry, LoadQueue
+from gateway.residency.queue import Claim, Entry, LoadQueue
 from gateway.residency.states import State
 from gateway.residency.timers import Timer, TimerKind, Timers
 from gateway.residency.values import LearnedValue, LeaseId, ManagerSettings, ModelInfo, WaiterId
@@ -59,7 +59,7 @@ class House:
         self.workers: set[tuple[str, int]] = set()  # asked for and not seen to exit
         self.waiters: dict[WaiterId, Waiter] = {}
         self.leases: dict[LeaseId, LeaseRecord] = {}
-        self.intents: dict[str, Intent] = {}  # by the key of the rival
+        self.intents: dict[Claim, Intent] = {}  # by the rival
         self.unadmitted = 0  # leases whose request has not begun
         self.shutdown_at = math.inf  # when the grace is over; inf: not shutting down
         self.drain_until = math.inf  # leases run until then
@@ -154,6 +154,14 @@ class House:
         return next((r for r in self.residents.values() if r.state is State.LOADING), None)
 
     # --- callers
+
+    def waits(self, claim: Claim) -> bool:
+        """Callers in the queue, or a request under way, still need what this claim is for."""
+        if claim.kind == "load":
+            entry = self.queue.get(claim.key)
+            return entry is not None and bool(entry.waiters)
+        resident = self.residents.get(claim.key)
+        return resident is not None and resident.current.growth is not None
 
     def enqueue(self, waiter: Waiter) -> None:
         """The caller waits in the queue from now on, for at most its queue timeout."""

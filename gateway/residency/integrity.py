@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.residency.callers import Waiter
 from gateway.residency.fairness import revocable
 from gateway.residency.house import House
+from gateway.residency.queue import Claim
 from gateway.residency.resident import ResidencyManager
 from gateway.residency.states import Cause, State
 from gateway.residency.timers import Timer, TimerKind
@@ -65,7 +66,7 @@ def _check_resident(house: House, resident: ResidencyManager) -> None:
 def _check_deadline(house: House, resident: ResidencyManager) -> None:
     """No transient state without its timeout."""
 
-    def runs(kind: TimerKind, subject: str | int) -> bool:
+    def runs(kind: TimerKind, subject: str | int | Claim) -> bool:
         return house.timers.at(Timer(kind, subject)) is not None
 
     key, name, state = resident.key, resident.name, resident.state
@@ -132,8 +133,7 @@ def _check_queue(house: House) -> None:
 
 def _check_intents(house: House) -> None:
     for rival, intent in house.intents.items():
-        entry = house.queue.get(rival)
-        assert entry is not None and entry.waiters, f"a drain for {rival}, who has gone"
+        assert house.waits(rival), f"a drain for {rival}, who has gone"
         assert house.timers.at(Timer(TimerKind.INTENT, rival)) is not None, f"a drain for {rival} without a deadline"
         for key in intent.members:
             assert revocable(house.residents[key]), f"{key} is drained for {rival}, and is not"

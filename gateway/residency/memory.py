@@ -14,11 +14,13 @@ with, so that room is not lost to others for good.
 
 from __future__ import annotations
 
+from gateway.residency import fairness
 from gateway.residency.effects import DenyGrowth, SetGrant, Shed
 from gateway.residency.events import GrowRequest, MemoryReport, OverheadMeasured
 from gateway.residency.eviction import victims
 from gateway.residency.generation import Growth
 from gateway.residency.house import House
+from gateway.residency.plan import choose_drain
 from gateway.residency.queue import Claim
 from gateway.residency.resident import ResidencyManager
 from gateway.residency.room import Room, candidate
@@ -71,7 +73,8 @@ class MemoryDesk:
             return
         before = resident.current.growth
         order = self.house.next_order() if before is None else before.order
-        resident.current.growth = Growth(event.bytes, event.request, order)
+        since = self.house.now if before is None else before.since
+        resident.current.growth = Growth(event.bytes, event.request, order, since)
 
     # --- planning
 
@@ -83,7 +86,8 @@ class MemoryDesk:
         3. What is being torn down for it will do: wait.
         4. Idle models are evicted for it, never one that serves.
         5. Those too that themselves only wait for growth, and came later: their callers queue again. So two models whose
-           requests each need the other's bytes do not wait for one another for ever. Else it stays deferred.
+           requests each need the other's bytes do not wait for one another for ever.
+        6. After ``fairness_wait_s`` leased residents are drained for it, as for the head of the queue. Else it stays deferred.
         """
         house, room = self.house, self.room
         if not house.open:
@@ -118,13 +122,20 @@ class MemoryDesk:
             chosen = victims(idle, missing, house.settings.policy)
             # 5.
             if chosen is None:
-                waiting = [candidate(rival) for rival in asking if self._only_waits(rival, growth)]
+                waiting = [candidate(rival) for rival in asking if self._only_waits(rival, growth, claim)]
                 chosen = victims([*idle, *waiting], missing, house.settings.policy)
+            # 6.
             if chosen is None:
-                growth.promised = False
+                if self._drain(resident, claim, missing):
+                    return True
+                growth.promised = claim in house.intents
                 continue
             for key in chosen:
                 victim = house.residents[key]
+                if victim.state is State.UNLOADING:  # drained for it, and not sent yet
+                    victim.evictions += 1
+                    victim.send_teardown()
+                    continue
                 if not victim.leases:
                     victim.unload(Trigger.EVICT, Cause.EVICTED, claim)
                     continue
@@ -134,15 +145,32 @@ class MemoryDesk:
             return True
         return False
 
-    def _only_waits(self, rival: ResidencyManager, growth: Growth) -> bool:
+    def _drain(self, resident: ResidencyManager, claim: Claim, missing: int) -> bool:
+        """Begins a fairness drain for its growth, where it is time and one would do."""
+        house, growth = self.house, resident.current.growth
+        wait = resident.infos[0].policy.fairness_wait_s
+        if growth is None or claim in house.intents or house.now < growth.since + wait:
+            return False
+        older = [r.key for r in house.residents.values() if r.current.growth and r.current.growth.order <= growth.order]
+        leased = [rival for rival in self.room.drainable() if rival.key not in older]
+        drain = choose_drain(missing, self.room.idle(claim), leased, house.settings.policy)
+        if drain is None:
+            return False
+        members = [house.residents[key] for key in (*drain.drain, *drain.hold)]
+        fairness.begin(house, claim, members, wait)
+        growth.promised = True
+        return True
+
+    def _only_waits(self, rival: ResidencyManager, growth: Growth, claim: Claim) -> bool:
         """It asked later than this growth, and none of its requests has begun in all of ``fairness_wait_s``.
 
-        A drain with a deadline of its own, and one that cancels its leases, ends anyway.
+        A drain with a deadline of its own, and one that cancels its leases, ends anyway; one for this growth is at its end.
         """
         since = self.house.now - rival.infos[0].policy.fairness_wait_s
         endless = rival.cause in (Cause.ADMIN, Cause.RELOAD, Cause.REMOVED) and not rival.aborting
+        drained = rival.claim == claim or endless
         return (
-            (rival.state is State.LOADED or (rival.state is State.DRAINING and endless))
+            (rival.state is State.LOADED or (rival.state is State.DRAINING and drained))
             and not rival.pinned
             and rival.current.growth is not None
             and rival.current.growth.order > growth.order

@@ -163,19 +163,18 @@ class Planner:
         )
 
     def _drop_stale_intents(self) -> bool:
-        """Rivals that have no callers any more, and drains that a member has left on its own way."""
+        """Rivals that wait no more, and drains that a member has left on its own way."""
         house = self.house
         for rival, intent in list(house.intents.items()):
-            entry = house.queue.get(rival)
             members = [house.residents.get(key) for key in intent.members]
             whole = all(member is not None and fairness.revocable(member) for member in members)
-            if entry is None or not entry.waiters or not whole:
+            if not whole or not house.waits(rival):
                 return fairness.cancel(house, rival)
         return False
 
     def _plan_head(self, entry: Entry, loading: ResidencyManager | None) -> bool:
         """Step 6. True when something changed."""
-        view = self.room.view(entry.key)
+        view, claim = self.room.view(entry.key), Claim("load", entry.key)
         decision = decide(view, self.house.settings.policy)
         if isinstance(decision, Blocked) and loading is not None and loading.yields and entry.waiters:
             # An operator's or a preload's load gives up its bytes to callers, where nothing else helps.
@@ -185,20 +184,20 @@ class Planner:
             return self._wait_for_fairness(entry, decision, view.pending + view.available, loading)
         if isinstance(decision, Start):
             entry.needed_bytes, entry.promised = view.sizes.static + decision.grant, True
-            changed = fairness.cancel(self.house, entry.key)
+            changed = fairness.cancel(self.house, claim)
             if loading is None:
                 self._start(entry, decision.grant)
                 return True
             return changed
         if isinstance(decision, Wait):
             entry.needed_bytes, entry.promised = decision.needed, True
-            return fairness.cancel(self.house, entry.key)
+            return fairness.cancel(self.house, claim)
         assert isinstance(decision, Evict), "refusals were taken out before"
         return self._evict(entry, decision, loading)
 
     def _evict(self, entry: Entry, decision: Evict, loading: ResidencyManager | None) -> bool:
         house, claim = self.house, Claim("load", entry.key)
-        drained = entry.key in house.intents
+        drained = claim in house.intents
         if loading is not None and loading.key not in decision.keys and not drained:
             entry.needed_bytes = decision.needed
             return False  # the slot first; a drain that has come to its end is used at once
@@ -224,10 +223,10 @@ class Planner:
         3. Drain the leased one that makes a set with the idle ones, or as many as it takes; for a whole row of KV, or where
            that is out of reach for a shorter one.
         """
-        house = self.house
+        house, claim = self.house, Claim("load", entry.key)
         timer = Timer(TimerKind.FAIRNESS, entry.key)
         entry.needed_bytes = blocked.needed
-        entry.promised = entry.key in house.intents
+        entry.promised = claim in house.intents
         # 1.
         if not entry.waiters:
             return False
@@ -241,12 +240,12 @@ class Planner:
         if loading is not None:
             return False
         # 3.
-        idle, leased = self.room.idle(Claim("load", entry.key)), self.room.drainable()
+        idle, leased = self.room.idle(claim), self.room.drainable()
         for needed in (blocked.needed, house.residents[entry.key].sizes.least):
             drain = choose_drain(needed - reachable, idle, leased, house.settings.policy)
             if drain is not None and drain.drain:
                 members = [house.residents[key] for key in (*drain.drain, *drain.hold)]
-                fairness.begin(house, entry.key, members, wait)
+                fairness.begin(house, claim, members, wait)
                 entry.promised = True
                 return True
         return False

@@ -6,17 +6,19 @@ import heapq
 from enum import Enum
 from typing import NamedTuple
 
+from gateway.residency.queue import Claim
+
 __all__ = ["Timer", "TimerKind", "Timers"]
 
 
 class TimerKind(Enum):
-    """What is due. ``subject`` is a resident key, a waiter or an admin caller."""
+    """What is due. ``subject`` is a resident key, a claim, a waiter or an admin caller."""
 
     LOAD = "load"  # key: no progress for load_timeout_s
     ABANDON = "abandon"  # key: the grace of a load nobody waits for is over
     IDLE = "idle"  # key: idle for its TTL
     DRAIN = "drain"  # key: a reload, removal or shutdown drain has lasted drain_timeout_s, or the grace
-    INTENT = "intent"  # key of the rival: its fairness drain has failed
+    INTENT = "intent"  # claim of the rival: its fairness drain has failed
     FAIRNESS = "fairness"  # key of the rival: it has waited fairness_wait_s at the head
     IMMUNITY = "immunity"  # key: it may be drained for fairness again
     UNLOAD = "unload"  # key: its worker does not end
@@ -30,7 +32,7 @@ class Timer(NamedTuple):
     """A deadline's name; setting it again moves it."""
 
     kind: TimerKind
-    subject: str | int = ""
+    subject: str | int | Claim = ""
 
 
 class Timers:

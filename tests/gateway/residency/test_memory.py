@@ -183,13 +183,13 @@ def test_memory_two_requests_that_need_each_others_bytes_are_served_in_turn() ->
 def test_memory_a_model_that_serves_is_never_evicted_for_growth() -> None:
     world, _, second = rivals()
     world.admit(second)
-    world.advance(60)
-    assert world.states() == {"a": LD, "b": LD}
-    other = world.lease("b")
     world.advance(5)
+    other = world.lease("b")
+    world.advance(6)
+    assert world.states() == {"a": LD, "b": D} and not world.logged(m.KillWorker)
     world.release(second)
-    world.advance(4.9)
-    assert world.state("b") is LD  # its last caller has not waited long enough
+    world.advance(3.9)
+    assert world.state("b") is D  # its last caller has not waited long enough
     world.advance(0.2)
     assert world.state("b") is UG and [e.lease for e in world.logged(m.RequeueLease)] == [other]
 
@@ -199,7 +199,7 @@ def test_memory_a_pinned_model_is_not_evicted_for_growth() -> None:
     world.pin("b")
     assert world.seen(m.DenyGrowth) == [m.DenyGrowth("a", 1, 1, most_bytes=500)]
     world.advance(60)
-    assert world.states() == {"a": LD, "b": LD}
+    assert world.state("b") is LD and not world.logged(m.RequeueLease)
 
 
 def test_memory_growth_takes_an_abandoned_load() -> None:
@@ -426,3 +426,58 @@ def test_memory_a_drain_whose_requests_only_wait_for_growth_makes_way() -> None:
         world.exit("b")
         assert world.logged(m.SetGrant)[-1] == m.SetGrant("a", 1, 500)
         assert waiter in (world.failed if removed else world.house.waiters)
+
+
+def beside_a_model_that_is_never_idle() -> tuple[World, str]:
+    world = World(small("a", 1000, kv_grant=0), small("b", 1000, kv_grant=0, drain_timeout_s=20.0), budget=2400)
+    world.serve("a")
+    lease = world.granted[world.serve("b")].lease
+    world.admit(lease)
+    world.grow("a", 500)
+    return world, lease
+
+
+def test_memory_growth_drains_a_model_that_is_never_idle() -> None:
+    world, lease = beside_a_model_that_is_never_idle()
+    world.advance(9.9)
+    assert world.state("b") is LD
+    world.advance(0.2)
+    assert world.state("b") is D
+    queued = world.request("b")
+    world.release(lease)
+    assert world.state("b") is UG and world.seen(m.SendClose)
+    world.exit("b")
+    assert m.SetGrant("a", 1, 500) in world.log
+    assert queued in world.house.waiters
+
+
+def test_memory_growth_that_is_taken_back_ends_its_drain() -> None:
+    world, lease = beside_a_model_that_is_never_idle()
+    world.advance(11.0)
+    queued = world.request("b")
+    world.grow("a", 0)
+    assert world.state("b") is LD and queued in world.granted and lease in world.house.leases
+
+
+def test_memory_growth_whose_drain_fails_leaves_its_victim_alone_for_a_while() -> None:
+    world, lease = beside_a_model_that_is_never_idle()
+    world.advance(11.0)
+    assert world.state("b") is D
+    world.advance(20.0)
+    assert world.state("b") is LD and lease in world.house.leases
+    world.advance(8.0)
+    assert world.state("b") is LD
+    world.advance(3.0)
+    assert world.state("b") is D
+
+
+def test_memory_a_drain_for_growth_sends_away_who_only_waits_for_growth_itself() -> None:
+    world, lease = beside_a_model_that_is_never_idle()
+    other = world.request("b")
+    world.grow("b", 600)
+    world.advance(11.0)
+    assert world.state("b") is D
+    world.release(lease)
+    assert world.state("b") is UG and [e.waiter for e in world.logged(m.RequeueLease)] == [other]
+    world.exit("b")
+    assert m.SetGrant("a", 1, 500) in world.log
