@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,17 +122,22 @@ def summary(url: str, model: str, answer: Answer) -> str:
 def gateway() -> Iterator[str]:
     """A running gateway's URL; it is shut down at the end, and its exit status must be 0."""
     command = [sys.executable, "-m", "gateway.cli", "serve", "--registry", str(ROOT / "registry.yaml"), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield wait_until_ready(process)
-        process.send_signal(signal.SIGTERM)
-        status = process.wait(timeout=40)
-        if status != 0:
-            raise SystemExit(f"demo: the gateway exited with status {status}")
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            yield wait_until_ready(process)
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(timeout=40)
+            if status != 0:
+                raise SystemExit(f"demo: the gateway exited with status {status}")
+        except BaseException:
+            log.seek(0)
+            print(log.read(), file=sys.stderr)
+            raise
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 def wait_until_ready(process: subprocess.Popen[str]) -> str:
@@ -143,7 +149,7 @@ def wait_until_ready(process: subprocess.Popen[str]) -> str:
             return line.removeprefix(READY).strip()
         if time.monotonic() > deadline:
             break
-    raise SystemExit("demo: the gateway did not start; see its output above")
+    raise SystemExit("demo: the gateway did not start; its log is above")
 
 
 if __name__ == "__main__":
