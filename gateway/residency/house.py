@@ -137,9 +137,9 @@ class House:
         return self.residents[self.models[model].resident_key]
 
     def before(self, resident: ResidencyManager) -> list[ResidencyManager]:
-        """What its ids had before reloads and is not gone yet; the latest first."""
-        found = (self.residents.get(key) for key in resident.predecessors)
-        return [r for r in found if r is not None and r.orphaned and r.state in (State.DRAINING, State.UNLOADING)]
+        """What its ids had before reloads, or before they were removed, and is not gone yet; the latest first."""
+        leaving = [r for r in self.residents.values() if r.orphaned and r.state in (State.DRAINING, State.UNLOADING)]
+        return [r for r in reversed(leaving) if any(info.id in resident.ids for info in r.infos)]
 
     def pinned_ids(self, resident: ResidencyManager) -> list[str]:
         """The ids by which it is pinned now."""

@@ -50,7 +50,7 @@ class RegistryDesk:
             if info is None or (changed and not house.pins[id]):
                 del house.pins[id]
         # 2.
-        orphans = self._assign_keys(event.models, before)
+        orphans = self._assign_keys(event.models)
         # 3.
         for waiter in list(house.waiters.values()):
             if waiter.lease is None:
@@ -69,7 +69,7 @@ class RegistryDesk:
             if info.policy.preload and not same and info.error is None and not house.shutting_down:
                 self.admin.preload(info.id)
 
-    def _assign_keys(self, models: tuple[ModelInfo, ...], before: dict[str, ModelInfo]) -> list[ResidencyManager]:
+    def _assign_keys(self, models: tuple[ModelInfo, ...]) -> list[ResidencyManager]:
         """Gives each resident its ids; returns those that have lost their last one."""
         house = self.house
         by_key: dict[str, list[ModelInfo]] = {}
@@ -86,19 +86,7 @@ class RegistryDesk:
             if known is None:
                 known = house.residents[key] = ResidencyManager(key, house, infos)
             known.policy, known.orphaned = SharedPolicy.of(infos), None
-            moved = [before[info.id].resident_key for info in infos if info.id in before]
-            known.predecessors = self._holding(key, moved)
         return orphans
-
-    def _holding(self, key: str, moved: list[str]) -> tuple[str, ...]:
-        """Of the keys from which its ids moved to this one, and from which they had moved there: orphans that hold bytes."""
-        residents = self.house.residents
-        earlier = [old for mover in (*moved, key) if mover in residents for old in residents[mover].predecessors]
-        return tuple(
-            old
-            for old in dict.fromkeys((*moved, *earlier))
-            if old != key and old in residents and residents[old].orphaned and residents[old].charge
-        )
 
     def _follow(self, waiter_id: int) -> None:
         waiter = self.house.waiters[waiter_id]

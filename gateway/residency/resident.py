@@ -58,9 +58,6 @@ class ResidencyManager:
         self.orphaned: Cause | None = (
             None  # RELOAD or REMOVED: no id has this key any more, it will not be loaded again
         )
-        self.predecessors: tuple[
-            str, ...
-        ] = ()  # keys that its ids had before reloads and that held bytes, latest first
         self.state = State.UNLOADED
         self.cause: Cause | None = None  # DRAINING and UNLOADING only
         self.target = State.UNLOADED  # where UNLOADING leads: UNLOADED or FAILED

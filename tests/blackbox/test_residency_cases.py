@@ -251,6 +251,22 @@ async def test_r37_drain_for_a_client_that_left_is_revoked(serve: Serve) -> None
         await stream.leave()
 
 
+async def test_growth_beside_a_model_that_is_never_idle_is_served(serve: Serve) -> None:
+    grown = sim("a", 4, entry="kv_grant: 1GiB", kv_per_token="1MiB")
+    async with serve(grown, sim("b", 4, tokens_per_s=100), fairness_wait_s=0.3) as gateway:
+        await asyncio.gather(gateway.chat("a"), gateway.chat("b"))
+        served = asyncio.Event()
+
+        async def traffic() -> set[int]:
+            return {(await gateway.chat("b", 30)).status for _ in iter(served.is_set, True)}
+
+        clients = [asyncio.create_task(traffic()) for _ in range(3)]
+        answer = await gateway.chat("a", 3000)  # 2 GiB more than its grant, of which 1 GiB is free
+        served.set()
+        assert (answer.status, answer.text) == (200, words(3000))
+        assert await asyncio.gather(*clients) == [{200}] * 3
+
+
 async def test_r38_endless_stream_is_never_cut_and_its_rival_waits(serve: Serve) -> None:
     models = (sim("a", 8, tokens_per_s=20), sim("b", 8))
     async with serve(*models, fairness_wait_s=0.2, drain_timeout_s=0.3, queue_timeout_s=2) as gateway:
@@ -300,6 +316,24 @@ async def test_r8_reload_drains_one_model_and_holds_up_no_other(serve: Serve) ->
         status, body = await gateway.rewrite("models: [{id: a, sorce: x}]")
         assert status == 400 and "models[0].sorce" in body["error"]["message"]
         assert (await gateway.chat("a")).status == 200
+
+
+async def test_reloads_in_a_row_evict_nobody_and_hide_no_lease(serve: Serve) -> None:
+    def models(context: int) -> tuple[str, str]:
+        return sim("a", 4, entry=f"context: {context}", tokens_per_s=50), sim("b", 4)
+
+    async with serve(*models(1000)) as gateway:
+        await gateway.chat("b")
+        stream = await gateway.stream("a", 60)
+        await stream.first_text()
+        for context in (2000, 3000):
+            assert (await gateway.rewrite(registry(*models(context))))[0] == 200
+        shown = await gateway.model("a")
+        assert (shown["state"], shown["cause"], shown["leases"]) == ("draining", "reload", 1)
+        queued = gateway.ask("a")
+        assert (await stream.end()).text == words(60)
+        assert (await bounded(queued)).status == 200
+        assert gateway.steps("b") == ["loading", "loaded"]
 
 
 @pytest.mark.slow

@@ -463,3 +463,19 @@ def test_manager_a_reload_does_not_begin_the_queue_timeout_anew() -> None:
     world.registry(model("a", 10), model("b", 10, key="b2", queue_timeout_s=30.0))
     world.advance(10.5)
     assert isinstance(world.failed[queued], QueueTimeout)
+
+
+def test_manager_an_id_that_comes_back_with_another_key_waits_for_the_bytes_it_left() -> None:
+    world = World(model("a", 5), model("idle", 4))
+    world.load("idle")
+    lease = world.serve("a")
+    world.registry(model("idle", 4))
+    world.registry(model("a", 5, key="a2"), model("idle", 4))
+    queued = world.request("a")
+    (row, _) = world.manager.statistics(world.now).models
+    assert (row.state, row.cause, row.leases, row.charged_bytes) == ("draining", "removed", 1, 5 * GIB)
+    assert world.state("idle") is LD
+    world.release(lease)
+    world.exit("a")
+    world.ready("a2")
+    assert queued in world.granted and world.state("idle") is LD
