@@ -1,8 +1,7 @@
 // Attention over a KV cache: heads that share keys go together, and long key ranges are split over the threads.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "operations.h"
@@ -16,12 +15,11 @@ namespace innkeeper {
 
 namespace {
 
-constexpr int kSliceRows = 64;          // queries that share a pass over keys
-constexpr int kLeastSplit = 256;        // keys of a split
+constexpr int kUnitRows = 64;            // queries that share a pass over keys
 constexpr int64_t kLeastWork = 1 << 16;  // products below which another thread is not worth waking
 
-thread_local Scratch slice_scratch;  // of each thread of the pool
-thread_local Scratch split_scratch;  // of the stream's thread
+thread_local Scratch unit_scratch;   // of each thread of the pool
+thread_local Scratch slice_scratch;  // of the stream's thread
 
 struct Tensor {
   const float* data;
@@ -47,6 +45,16 @@ struct Mask {
   int64_t at(int64_t b, int64_t h, int64_t q) const { return b * batch + h * head + q * query; }
 };
 
+// Attended to results in one piece of memory.
+int64_t attended_floats(int rows, int value_width) { return static_cast<int64_t>(rows) * (value_width + 2); }
+Attended attended_at(float* memory, int rows, int value_width) {
+  float* largest = memory + static_cast<int64_t>(rows) * value_width;
+  return {memory, largest, largest + rows};
+}
+
+// The work is cut into units: a row of the batch, a head of keys, and some queries of all heads that share it. A unit's keys
+// are taken in slices of fixed size, counted from the first key that any of its queries may see, and folded in order. So the
+// answer depends neither on the number of threads, nor on other rows of the batch, nor on the padding before a row.
 struct Attention {
   Tensor q, k, v;
   Mask mask;
@@ -56,117 +64,147 @@ struct Attention {
   float* out;  // [batch, queries, heads, value_width]
 
   int group() const { return heads / kv_heads; }
-  int slice_queries() const { return std::max(1, kSliceRows / group()); }
-  int slices() const { return (queries + slice_queries() - 1) / slice_queries(); }
+  int unit_queries() const { return std::max(1, kUnitRows / group()); }
+  int units_of_head() const { return (queries + unit_queries() - 1) / unit_queries(); }
+  int64_t units() const { return static_cast<int64_t>(batch) * kv_heads * units_of_head(); }
   int limit(int query) const { return causal ? std::max(0, std::min(keys, keys - queries + query + 1)) : keys; }
 
-  // Attends the queries of one unit (a row, a KV head, a slice of queries) to keys [first, last).
-  // out [rows, value_width], largest and weight [rows]; row = query * group + head.
-  int attend(int64_t unit, int first, int last, float* sums, float* largest, float* weight) const {
+  // A unit's queries; row = query * group + head.
+  struct Unit {
+    int64_t b, h;
+    int begin, rows;   // first query
+    int first, last;   // keys that any of them may see: [first, last)
+  };
+
+  Unit unit(int64_t index) const {
+    Unit u;
+    u.b = index / units_of_head() / kv_heads;
+    u.h = index / units_of_head() % kv_heads;
+    u.begin = static_cast<int>(index % units_of_head()) * unit_queries();
+    const int end = std::min(u.begin + unit_queries(), queries);
+    u.rows = (end - u.begin) * group();
+    u.first = 0;
+    u.last = limit(end - 1);
+    if (mask.data != nullptr && mask.is_bool) {
+      u.first = u.last;
+      for (int row = 0; row < u.rows; row++) {
+        const int64_t start = mask.at(u.b, u.h * group() + row % group(), u.begin + row / group());
+        const auto* allowed = static_cast<const uint8_t*>(mask.data) + start;
+        int key = 0;
+        while (key < u.first && !allowed[key * mask.key]) key++;
+        u.first = key;
+      }
+    }
+    return u;
+  }
+
+  // Attends a unit's queries to slice `index` of its keys.
+  void attend(const Unit& u, int index, const Attended& to) const {
     const Kernels& use = kernels();
-    const int per_head = slices(), share = group();
-    const int64_t b = unit / per_head / kv_heads, h = unit / per_head % kv_heads;
-    const int begin = static_cast<int>(unit % per_head) * slice_queries();
-    const int count = std::min(slice_queries(), queries - begin), rows = count * share;
     const float* pointers[kMostRows];
     int limits[kMostRows];
     const uint8_t* allowed[kMostRows];
     const float* added[kMostRows];
-    for (int row = 0; row < rows; row++) {
-      const int query = begin + row / share;
-      const int64_t head = h * share + row % share;
-      pointers[row] = q.at(b, head, query);
-      limits[row] = std::min(last, limit(query));
-      allowed[row] = static_cast<const uint8_t*>(mask.data) + (mask.data && mask.is_bool ? mask.at(b, head, query) : 0);
-      added[row] = static_cast<const float*>(mask.data) + (mask.data && !mask.is_bool ? mask.at(b, head, query) : 0);
+    for (int row = 0; row < u.rows; row++) {
+      const int query = u.begin + row / group();
+      const int64_t head = u.h * group() + row % group();
+      pointers[row] = q.at(u.b, head, query);
+      limits[row] = limit(query);
+      const int64_t start = mask.data ? mask.at(u.b, head, query) : 0;
+      allowed[row] = static_cast<const uint8_t*>(mask.data) + (mask.is_bool ? start : 0);
+      added[row] = static_cast<const float*>(mask.data) + (mask.is_bool ? 0 : start);
     }
     AttentionSlice slice{};
     slice.q = pointers;
-    slice.rows = rows;
+    slice.rows = u.rows;
     slice.width = width;
     slice.value_width = value_width;
-    slice.keys = k.at(b, h, 0);
+    slice.keys = k.at(u.b, u.h, 0);
     slice.key_stride = k.token;
-    slice.values = v.at(b, h, 0);
+    slice.values = v.at(u.b, u.h, 0);
     slice.value_stride = v.token;
-    slice.first = first;
-    slice.last = *std::max_element(limits, limits + rows);
+    slice.first = u.first + index * use.slice_keys;
+    slice.last = std::min(u.last, slice.first + use.slice_keys);
     slice.scale = scale;
     slice.limits = limits;
     slice.allowed = mask.data && mask.is_bool ? allowed : nullptr;
     slice.added = mask.data && !mask.is_bool ? added : nullptr;
     slice.mask_stride = mask.key;
-    slice.out = sums;
-    slice.largest = largest;
-    slice.weight = weight;
-    slice.scratch = reinterpret_cast<float*>(
-        slice_scratch.take(sizeof(float) * use.attention_scratch(rows, width, value_width)));
-    use.attend(slice);
-    return rows;
+    slice.scratch = reinterpret_cast<float*>(unit_scratch.take(sizeof(float) * use.attention_scratch(u.rows, width)));
+    use.attend(slice, to);
   }
 
-  // Joins the splits of a unit and writes its rows.
-  void write(int64_t unit, int splits, const float* sums, const float* largest, const float* weight, int stride) const {
-    const int per_head = slices(), share = group();
-    const int64_t b = unit / per_head / kv_heads, h = unit / per_head % kv_heads;
-    const int begin = static_cast<int>(unit % per_head) * slice_queries();
-    const int rows = std::min(slice_queries(), queries - begin) * share;
-    for (int row = 0; row < rows; row++) {
-      float top = -std::numeric_limits<float>::infinity();
-      for (int s = 0; s < splits; s++) top = std::max(top, largest[s * stride + row]);
-      float total = 0.0f;
-      float* to = out + ((b * queries + begin + row / share) * heads + h * share + row % share) * value_width;
-      for (int s = 0; s < splits; s++) {
-        const float* from = sums + (static_cast<int64_t>(s) * stride + row) * value_width;
-        const float most = largest[s * stride + row];
-        const float factor = most == top && std::isfinite(top) ? 1.0f : std::isfinite(most) ? std::exp(most - top) : 0.0f;
-        total += factor * weight[s * stride + row];
-        for (int i = 0; i < value_width; i++) to[i] = s == 0 ? factor * from[i] : to[i] + factor * from[i];
-      }
-      const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-      for (int i = 0; i < value_width; i++) to[i] *= inverse;
+  int slices(const Unit& u) const {
+    return std::max(1, (u.last - u.first + kernels().slice_keys - 1) / kernels().slice_keys);
+  }
+
+  void write(const Unit& u, const Attended& from) const {
+    for (int row = 0; row < u.rows; row++) {
+      const int64_t query = u.b * queries + u.begin + row / group(), head = u.h * group() + row % group();
+      const float* sums = from.sums + static_cast<int64_t>(row) * value_width;
+      const float inverse = from.weight[row] > 0.0f ? 1.0f / from.weight[row] : 0.0f;
+      float* to = out + (query * heads + head) * value_width;
+      for (int i = 0; i < value_width; i++) to[i] = sums[i] * inverse;
     }
   }
 
   void run() const {
-    ThreadPool& pool = ThreadPool::shared();
-    const int64_t units = static_cast<int64_t>(batch) * kv_heads * slices();
-    const int stride = slice_queries() * group();
-    const int64_t unit_floats = static_cast<int64_t>(stride) * (value_width + 2);
     const int64_t work = static_cast<int64_t>(batch) * heads * queries * keys * (width + value_width);
-    const int wanted = pool.size() == 1 || work < kLeastWork ? 1 : static_cast<int>((2 * pool.size() + units - 1) / units);
-    const int splits = std::max(1, std::min(wanted, keys / kLeastSplit));
-    const int64_t grain = work < kLeastWork ? units * splits : 1;
-    if (splits == 1) {
-      pool.run(units, grain, [&](int64_t begin, int64_t end) {
-        thread_local Scratch mine;
-        float* sums = reinterpret_cast<float*>(mine.take(sizeof(float) * unit_floats));
-        float* largest = sums + static_cast<int64_t>(stride) * value_width;
-        for (int64_t unit = begin; unit < end; unit++) {
-          attend(unit, 0, keys, sums, largest, largest + stride);
-          write(unit, 1, sums, largest, largest + stride, stride);
-        }
-      });
-      return;
-    }
-    float* memory = reinterpret_cast<float*>(split_scratch.take(sizeof(float) * unit_floats * units * splits));
-    float* all_largest = memory + static_cast<int64_t>(stride) * value_width * units * splits;
-    float* all_weight = all_largest + units * splits * stride;
-    pool.run(units * splits, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++) {
-        const int split = static_cast<int>(i % splits);
-        const int first = static_cast<int>(static_cast<int64_t>(keys) * split / splits);
-        const int last = static_cast<int>(static_cast<int64_t>(keys) * (split + 1) / splits);
-        attend(i / splits, first, last, memory + i * stride * value_width, all_largest + i * stride, all_weight + i * stride);
-      }
-    });
-    for (int64_t unit = 0; unit < units; unit++) {
-      const int64_t i = unit * splits;
-      write(unit, splits, memory + i * stride * value_width, all_largest + i * stride, all_weight + i * stride, stride);
+    const bool split = ThreadPool::shared().size() > 1 && work >= kLeastWork && units() < 2 * ThreadPool::shared().size();
+    if (split) {
+      run_by_slices();
+    } else {
+      run_by_units(work < kLeastWork ? units() : 1);
     }
   }
 
-  static constexpr int kMostRows = 256;  // group <= 256 is checked where the operation is made
+  void run_by_units(int64_t grain) const {
+    const Kernels& use = kernels();
+    const int64_t floats = attended_floats(unit_queries() * group(), value_width);
+    ThreadPool::shared().run(units(), grain, [&](int64_t begin, int64_t end) {
+      thread_local Scratch mine;
+      float* memory = reinterpret_cast<float*>(mine.take(sizeof(float) * 2 * floats));
+      for (int64_t index = begin; index < end; index++) {
+        const Unit u = unit(index);
+        const Attended all = attended_at(memory, u.rows, value_width), next = attended_at(memory + floats, u.rows, value_width);
+        attend(u, 0, all);
+        for (int slice = 1; slice < slices(u); slice++) {
+          attend(u, slice, next);
+          use.fold(next, u.rows, value_width, all);
+        }
+        write(u, all);
+      }
+    });
+  }
+
+  // For a few units of many keys, as in decoding: slices side by side.
+  void run_by_slices() const {
+    const Kernels& use = kernels();
+    const int64_t floats = attended_floats(unit_queries() * group(), value_width);
+    std::vector<Unit> all_units;
+    std::vector<std::pair<int, int>> tasks;  // unit, slice
+    for (int64_t index = 0; index < units(); index++) {
+      all_units.push_back(unit(index));
+      for (int slice = 0; slice < slices(all_units.back()); slice++) tasks.emplace_back(static_cast<int>(index), slice);
+    }
+    float* memory = reinterpret_cast<float*>(slice_scratch.take(sizeof(float) * floats * tasks.size()));
+    ThreadPool::shared().run(static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const Unit& u = all_units[tasks[i].first];
+        attend(u, tasks[i].second, attended_at(memory + i * floats, u.rows, value_width));
+      }
+    });
+    for (size_t i = 0; i < tasks.size();) {
+      const Unit& u = all_units[tasks[i].first];
+      const Attended all = attended_at(memory + i * floats, u.rows, value_width);
+      for (i++; i < tasks.size() && tasks[i].second > 0; i++) {
+        use.fold(attended_at(memory + i * floats, u.rows, value_width), u.rows, value_width, all);
+      }
+      write(u, all);
+    }
+  }
+
+  static constexpr int kMostRows = 256;  // a group is not larger; checked where the operation is made
 };
 
 class AttentionPrimitive : public CpuPrimitive {

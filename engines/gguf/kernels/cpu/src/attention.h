@@ -1,19 +1,20 @@
-// Attention of a few queries to a range of keys, without ever holding more than one block of scores a query.
+// Attention of a few queries to a slice of keys, without ever holding more than one block of scores a query.
 //
 // The online softmax of Milakov and Gimelshein (2018): a block's scores raise the running maximum, what was summed before is
-// scaled down to it. Slices of one query's keys can so be computed apart and joined at the end.
+// scaled down to it. A query's answer is the same to the last bit whatever other queries go with it.
 #pragma once
 
 #include "dense.h"
 #include "table.h"
+#include "rows.h"
 
 namespace innkeeper::INNKEEPER_VARIANT {
 
-constexpr int kKeys = 64;  // a block
-constexpr int kFewRows = 6;  // up to so many queries, keys are read as they lie instead of being turned
+constexpr int kKeys = 64;        // a block
+constexpr int kSliceKeys = 512;  // whole blocks
 
-static int64_t attention_scratch(int rows, int width, int) {
-  return static_cast<int64_t>(rows) * kKeys + static_cast<int64_t>(rows) * width + static_cast<int64_t>(width + kLanes) * kKeys;
+static int64_t attention_scratch(int rows, int width) {
+  return static_cast<int64_t>(rows) * (kKeys + width) + static_cast<int64_t>(width + kLanes) * kKeys;
 }
 
 constexpr float kMasked = -__builtin_inff();
@@ -48,20 +49,11 @@ INLINE bool block_is_masked(const AttentionSlice& s, int first, int count) {
 // scores[rows][kKeys] of a block, unscaled.
 INLINE void score_block(const AttentionSlice& s, const float* queries, int first, int count, float* turned, float* scores) {
   const float* keys = s.keys + first * s.key_stride;
-  if (s.rows <= kFewRows) {
-    for (int i = 0; i < count; i++) {
-      for (int row = 0; row < s.rows; row++) {
-        scores[row * kKeys + i] = dot_floats(queries + row * s.width, keys + i * s.key_stride, s.width);
-      }
-    }
-    return;
-  }
   for (int i = 0; i < count; i += kLanes) {  // turned[width][kKeys]
     const int here = count - i < kLanes ? count - i : kLanes;
     for (int k = 0; k < s.width; k += kLanes) {
       if (here == kLanes && k + kLanes <= s.width) {
-        transpose(reinterpret_cast<const uint8_t*>(keys + i * s.key_stride + k), s.key_stride * 4,
-                  reinterpret_cast<uint8_t*>(turned + k * kKeys + i), kKeys * 4);
+        transpose(keys + i * s.key_stride + k, s.key_stride, turned + k * kKeys + i, kKeys);
       } else {
         for (int c = k; c < s.width && c < k + kLanes; c++) {
           for (int j = i; j < i + kLanes && j < kKeys; j++) {
@@ -75,16 +67,21 @@ INLINE void score_block(const AttentionSlice& s, const float* queries, int first
   multiply_dense<false>(queries, s.width, turned, kKeys, s.rows, whole, s.width, scores, kKeys);
 }
 
-static void attend(const AttentionSlice& s) {
+// x *= factor
+INLINE void shrink(float* x, int n, float factor) {
+  for_each_vector(n, [&](int64_t i, int here) { store_up_to(x + i, load_up_to(x + i, here) * factor, here); });
+}
+
+static void attend(const AttentionSlice& s, const Attended& out) {
   float* scores = s.scratch;
   float* queries = scores + static_cast<int64_t>(s.rows) * kKeys;
   float* turned = queries + static_cast<int64_t>(s.rows) * s.width;
   for (int row = 0; row < s.rows; row++) {
     for (int i = 0; i < s.width; i++) queries[row * s.width + i] = s.q[row][i] * s.scale;
-    s.largest[row] = kMasked;
-    s.weight[row] = 0.0f;
+    out.largest[row] = kMasked;
+    out.weight[row] = 0.0f;
   }
-  std::memset(s.out, 0, sizeof(float) * s.rows * s.value_width);
+  std::memset(out.sums, 0, sizeof(float) * s.rows * s.value_width);
   for (int first = s.first; first < s.last; first += kKeys) {
     const int count = s.last - first < kKeys ? s.last - first : kKeys;
     if (block_is_masked(s, first, count)) continue;
@@ -96,7 +93,7 @@ static void attend(const AttentionSlice& s) {
       if (mask_row(s, row, first, count, mine)) {
         for (int i = 0; i < kKeys; i += kLanes) most = max(most, load(mine + i));
       }
-      const float top = largest(most), before = s.largest[row];
+      const float top = largest(most), before = out.largest[row];
       if (top == kMasked) {  // nothing of this block counts for this query
         std::memset(mine, 0, sizeof(float) * kKeys);
         continue;
@@ -109,18 +106,35 @@ static void attend(const AttentionSlice& s) {
         store(mine + i, weight);
       }
       if (before != now) {
-        const float shrink = before == kMasked ? 0.0f : exp(splat(before - now))[0];
-        s.weight[row] *= shrink;
-        float* out = s.out + row * s.value_width;
-        int i = 0;
-        for (; i + kLanes <= s.value_width; i += kLanes) store(out + i, load(out + i) * shrink);
-        for (; i < s.value_width; i++) out[i] *= shrink;
-        s.largest[row] = now;
+        const float factor = before == kMasked ? 0.0f : exp(splat(before - now))[0];
+        out.weight[row] *= factor;
+        shrink(out.sums + row * s.value_width, s.value_width, factor);
+        out.largest[row] = now;
       }
-      s.weight[row] += sum(total);
+      out.weight[row] += sum(total);
     }
-    multiply_dense<true>(scores, kKeys, s.values + first * s.value_stride, s.value_stride, s.rows, s.value_width, count, s.out,
-                         s.value_width);
+    multiply_dense<true>(scores, kKeys, s.values + first * s.value_stride, s.value_stride, s.rows, s.value_width, count,
+                         out.sums, s.value_width);
+  }
+}
+
+static void fold(const Attended& slice, int rows, int value_width, const Attended& into) {
+  for (int row = 0; row < rows; row++) {
+    const float most = slice.largest[row], before = into.largest[row];
+    if (most == kMasked) continue;
+    float* to = into.sums + row * value_width;
+    const float* from = slice.sums + row * value_width;
+    if (most > before) {
+      const float factor = before == kMasked ? 0.0f : exp(splat(before - most))[0];
+      into.weight[row] *= factor;
+      shrink(to, value_width, factor);
+      into.largest[row] = most;
+    }
+    const float factor = exp(splat(most - into.largest[row]))[0];
+    into.weight[row] = into.weight[row] + slice.weight[row] * factor;
+    for_each_vector(value_width, [&](int64_t i, int n) {
+      store_up_to(to + i, fma(load_up_to(from + i, n), splat(factor), load_up_to(to + i, n)), n);
+    });
   }
 }
 

@@ -85,39 +85,7 @@ static void multiply_dense(const float* a, int64_t a_stride, const float* b, int
   }
 }
 
-// x . y over n floats.
-INLINE float dot_floats(const float* x, const float* y, int n) {
-  Floats even{}, odd{};
-  int i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    even = fma(load(x + i), load(y + i), even);
-    odd = fma(load(x + i + kLanes), load(y + i + kLanes), odd);
-  }
-  for (; i < n; i += kLanes) {
-    const int here = n - i < kLanes ? n - i : kLanes;
-    even = here == kLanes ? fma(load(x + i), load(y + i), even) : fma(load_some(x + i, here), load_some(y + i, here), even);
-  }
-  return sum(even + odd);
-}
-
-// --- weights stored as floats: the same two shapes of product as in product.h ---
-
-template <typename Format>
-static void matvec_floats(const uint8_t* weights, int64_t row_bytes, int rows, const Activations& from, int m, float* out) {
-  const float* x = from.x + static_cast<int64_t>(m) * from.columns;
-  const int whole = from.columns / (2 * kLanes) * (2 * kLanes);
-  for (int r = 0; r < rows; r++) {
-    const uint8_t* row = weights + r * row_bytes;
-    Floats even{}, odd{};
-    for (int i = 0; i < whole; i += 2 * kLanes) {
-      even = fma(load(x + i), Format::load_floats(row + i * Format::kBytes), even);
-      odd = fma(load(x + i + kLanes), Format::load_floats(row + (i + kLanes) * Format::kBytes), odd);
-    }
-    float total = sum(even + odd);
-    for (int i = whole; i < from.columns; i++) total += x[i] * Format::one(row + i * Format::kBytes);
-    out[r] = total;
-  }
-}
+// --- weights stored as floats ---
 
 constexpr int kDenseDepth = 256;  // columns of a panel
 
@@ -139,8 +107,7 @@ static void tile_floats(const uint8_t* weights, int64_t row_bytes, int rows, con
       alignas(64) float square[kLanes][kLanes] = {};
       const int here = depth - k < kLanes ? depth - k : kLanes;
       for (int r = 0; r < rows; r++) dequantize_floats<Format>(weights + r * row_bytes, begin + k, begin + k + here, square[r]);
-      transpose(reinterpret_cast<uint8_t*>(square), sizeof square[0], reinterpret_cast<uint8_t*>(panel + k * kLanes),
-                sizeof square[0]);
+      transpose(square[0], kLanes, panel + k * kLanes, kLanes);
     }
     multiply_rows<1, true>(from.x + static_cast<int64_t>(m) * from.columns + begin, from.columns, panel, kLanes, count, depth,
                            tile, kLanes, kLanes);

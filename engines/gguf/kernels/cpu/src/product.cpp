@@ -15,11 +15,8 @@ namespace {
 
 // Rows of activations at a time: their codes stay in the cache while all weights pass by.
 constexpr int kBlockRows = 256;
-// Up to so many rows a product goes row by row of weights; from there on unpacking weights once for all rows is cheaper.
-constexpr int kMatvecRows = 2;
 // Weights below which another thread is not worth waking.
 constexpr int64_t kLeastWeights = 1 << 14;
-constexpr int kGateRows = 64;  // rows of a gated product whose halves are held at a time
 
 thread_local Scratch activation_scratch;  // of the stream's thread
 thread_local Scratch tile_scratch;        // of each thread of the pool
@@ -31,6 +28,7 @@ struct Weights {
   const FormatKernels* format;
 
   const uint8_t* row(int64_t index) const { return data + index * row_bytes; }
+  size_t scratch_bytes() const { return format->panel_bytes + kernels().lanes * row_bytes; }
 };
 
 Weights weights_of(const mx::array& blocks, int type) {
@@ -46,10 +44,10 @@ Activations prepare(const View& x, int64_t begin, int count, const FormatKernels
   to.columns = x.width();
   to.padded = (x.width() + 255) / 256 * 256;
   to.groups = format.group ? to.padded / format.group : 0;
-  const size_t values = format.group ? static_cast<size_t>(count) * to.groups : 0;
+  const size_t grouped = aligned(sizeof(float) * count * to.groups);
   const size_t copied = x.contiguous() ? 0 : aligned(sizeof(float) * count * x.width());
   const size_t coded = format.group ? aligned(static_cast<size_t>(count) * to.padded) : 0;
-  uint8_t* memory = activation_scratch.take(copied + coded + 3 * aligned(4 * values) + 64);
+  uint8_t* memory = activation_scratch.take(copied + coded + 3 * grouped);
   if (copied) {
     x.gather(begin, count, reinterpret_cast<float*>(memory));
     to.x = reinterpret_cast<float*>(memory);
@@ -61,9 +59,9 @@ Activations prepare(const View& x, int64_t begin, int count, const FormatKernels
   to.codes = reinterpret_cast<int8_t*>(memory);
   memory += coded;
   to.scales = reinterpret_cast<float*>(memory);
-  memory += aligned(4 * values);
+  memory += grouped;
   to.sums = reinterpret_cast<float*>(memory);
-  memory += aligned(4 * values);
+  memory += grouped;
   to.starts = reinterpret_cast<int32_t*>(memory);
   const Kernels& use = kernels();
   ThreadPool::shared().run(count, std::max(1, (1 << 16) / to.padded),
@@ -76,39 +74,18 @@ int64_t grain_of(int64_t units, int64_t unit_weights, int64_t work_factor) {
   return std::max(least, units / (4 * ThreadPool::shared().size()));
 }
 
-// out[m][rows] for one or two rows of activations; with `up`, gated.
-void multiply_few(const Activations& from, const Weights& weights, const Weights* up, Gate gate, float* out) {
-  const Kernels& use = kernels();
-  const int64_t grain = grain_of(weights.rows, from.columns, up ? 2 : 1);
-  ThreadPool::shared().run(weights.rows, grain, [&](int64_t begin, int64_t end) {
-    for (int m = 0; m < from.rows; m++) {
-      float* mine = out + static_cast<int64_t>(m) * weights.rows;
-      if (up == nullptr) {
-        weights.format->matvec(weights.row(begin), weights.row_bytes, end - begin, from, m, mine + begin);
-        continue;
-      }
-      for (int64_t row = begin; row < end; row += kGateRows) {
-        const int count = std::min<int64_t>(kGateRows, end - row);
-        float halves[2][kGateRows];
-        weights.format->matvec(weights.row(row), weights.row_bytes, count, from, m, halves[0]);
-        up->format->matvec(up->row(row), up->row_bytes, count, from, m, halves[1]);
-        use.gate(gate, halves[0], halves[1], count, mine + row);
-      }
-    }
-  });
-}
-
 // out[rows of activations][rows of weights]
-void multiply_many(const Activations& from, const Weights& weights, const Weights* up, Gate gate, float* out) {
+void multiply_block(const Activations& from, const Weights& weights, const Weights* up, Gate gate, float* out) {
   const Kernels& use = kernels();
   const int lanes = use.lanes;
   const int64_t tiles = (weights.rows + lanes - 1) / lanes;
   const int64_t grain = grain_of(tiles, static_cast<int64_t>(from.columns) * lanes, from.rows);
+  const size_t panel_bytes = aligned(std::max(weights.scratch_bytes(), up ? up->scratch_bytes() : 0));
   ThreadPool::shared().run(tiles, std::min<int64_t>(grain, 8), [&](int64_t begin, int64_t end) {
     const size_t tile_bytes = aligned(sizeof(float) * lanes * from.rows);
-    uint8_t* memory = tile_scratch.take(use.panel_bytes + 2 * tile_bytes);
-    float* tile = reinterpret_cast<float*>(memory + use.panel_bytes);
-    float* up_tile = reinterpret_cast<float*>(memory + use.panel_bytes + tile_bytes);
+    uint8_t* memory = tile_scratch.take(panel_bytes + 2 * tile_bytes);
+    float* tile = reinterpret_cast<float*>(memory + panel_bytes);
+    float* up_tile = reinterpret_cast<float*>(memory + panel_bytes + tile_bytes);
     for (int64_t index = begin; index < end; index++) {
       const int64_t row = index * lanes;
       const int count = std::min<int64_t>(lanes, weights.rows - row);
@@ -128,7 +105,7 @@ void multiply(const View& x, const Weights& weights, const Weights* up, Gate gat
   for (int64_t begin = 0; begin < x.rows(); begin += kBlockRows) {
     const int count = std::min<int64_t>(kBlockRows, x.rows() - begin);
     const Activations from = prepare(x, begin, count, *weights.format);
-    (count <= kMatvecRows ? multiply_few : multiply_many)(from, weights, up, gate, out + begin * weights.rows);
+    multiply_block(from, weights, up, gate, out + begin * weights.rows);
   }
 }
 

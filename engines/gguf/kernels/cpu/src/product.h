@@ -1,10 +1,8 @@
 // Products of activations with quantised weights.
 //
-// matvec: one row of activations. A vector holds neighbouring columns of one row of weights; a group's integer sum is scaled
-// at once, and lanes are added up at the end of the row.
-//
-// tile: many rows of activations. A panel holds kLanes rows of weights side by side, four columns of each in a lane, so that
-// nothing is added across lanes and a panel once unpacked serves all rows of activations.
+// A panel holds kLanes rows of weights side by side, four columns of each in a lane, so that nothing is added across lanes and
+// a panel once unpacked serves all rows of activations. A row's answer is the same to the last bit whatever other rows it is
+// multiplied with: one token alone, eight sequences together and a prompt give the same numbers.
 #pragma once
 
 #include "formats.h"
@@ -44,66 +42,6 @@ INLINE Bytes codes_of_step(const uint8_t* segment, int step, int groups) {
 #endif
 }
 
-// A segment of a row times as much of the activations.
-template <typename Format, bool Whole>
-INLINE void matvec_segment(const uint8_t* segment, int groups, const int8_t* codes, const float* scales, const float* sums,
-                           Floats& even, Floats& odd, Eight& offsets) {
-  constexpr int kGroups = kSegmentGroups<Format>;
-  float s[kGroups], o[kGroups];
-  if (!Whole) {
-    std::memset(s, 0, sizeof s);
-    std::memset(o, 0, sizeof o);
-  }
-  Format::scales(segment, Whole ? kGroups : groups, s, o);
-#pragma GCC unroll 2
-  for (int g = 0; g < kGroups; g += 8) {
-    const Eight scale = load_eight(s + g);
-    if (Format::kOffsets) {
-      offsets = fma(load_eight(o + g), load_eight(sums + g), offsets);
-    } else if (Format::kZero) {
-      offsets = fma(scale, load_eight(sums + g), offsets);
-    }
-    store_eight(s + g, scale * load_eight(scales + g));
-  }
-  const int steps = Whole ? kSegment / (4 * kLanes) : (groups * Format::kGroup + 4 * kLanes - 1) / (4 * kLanes);
-  const SegmentScales<Format::kGroup> spread(s);
-  const auto take = [&](int step) {
-    const Bytes c = codes_of_step<Format>(segment, step, Whole ? 8 : groups * Format::kGroup / 32);
-    const Bytes x = load_bytes(reinterpret_cast<const uint8_t*>(codes) + step * 4 * kLanes);
-    Floats& acc = step % 2 ? odd : even;
-    acc = fma(to_floats(dot<Format::kSigned>(Ints{}, c, x)), spread.of_step(step), acc);
-  };
-  if (Whole) {
-#pragma GCC unroll 8
-    for (int step = 0; step < kSegment / (4 * kLanes); step++) take(step);
-  } else {
-    for (int step = 0; step < steps; step++) take(step);
-  }
-}
-
-template <typename Format>
-static void matvec(const uint8_t* weights, int64_t row_bytes, int rows, const Activations& from, int m, float* out) {
-  constexpr int kGroups = kSegmentGroups<Format>;
-  const int8_t* codes = from.codes + static_cast<int64_t>(m) * from.padded;
-  const float* scales = from.scales + static_cast<int64_t>(m) * from.groups;
-  const float* sums = from.sums + static_cast<int64_t>(m) * from.groups;
-  const int whole = from.columns / kSegment, rest = groups_of_segment<Format>(from.columns, whole);
-  for (int r = 0; r < rows; r++) {
-    const uint8_t* row = weights + r * row_bytes;
-    Floats even{}, odd{};
-    Eight offsets{};
-    for (int i = 0; i < whole; i++, row += kSegmentBytes<Format>) {
-      matvec_segment<Format, true>(row, kGroups, codes + i * kSegment, scales + i * kGroups, sums + i * kGroups, even, odd,
-                                   offsets);
-    }
-    if (Format::kBlock < kSegment && rest > 0) {
-      matvec_segment<Format, false>(row, rest, codes + whole * kSegment, scales + whole * kGroups, sums + whole * kGroups,
-                                    even, odd, offsets);
-    }
-    out[r] = sum(even + odd, offsets);
-  }
-}
-
 // A segment of kLanes rows: codes[column / 4][lane][column % 4], scales and offsets [group][lane].
 template <typename Format>
 struct Panel {
@@ -111,46 +49,54 @@ struct Panel {
   alignas(64) float scales[16 * kLanes];
   alignas(64) float offsets[16 * kLanes];
   // As they come out of the rows.
-  alignas(64) uint8_t row_codes[kLanes][kSegment];
   alignas(64) float row_scales[kLanes][16];
   alignas(64) float row_offsets[kLanes][16];
 };
 
-constexpr int64_t kPanelBytes = sizeof(Panel<Q4_1>);
+constexpr int64_t kPanelBytes = (sizeof(Panel<Q4_1>) + 63) / 64 * 64;
 
-// Unpacks the first `groups` groups of a segment of each row.
+// Unpacks the codes of one step (4 * kLanes columns) of kLanes rows.
 template <typename Format>
-INLINE void unpack(const uint8_t* segment, int64_t row_bytes, int rows, int groups, Panel<Format>& panel) {
-  const int columns = groups * Format::kGroup;
-  for (int r = 0; r < rows; r++) {
-    const uint8_t* p = segment + r * row_bytes;
-    if (groups == kSegmentGroups<Format>) {
+INLINE void unpack_step(const uint8_t* segment, int64_t row_bytes, int step, int groups, uint8_t* to) {
+  Words rows[kLanes];
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; r++) rows[r] = (Words)codes_of_step<Format>(segment + r * row_bytes, step, groups);
+  transpose(rows);
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; r++) store_bytes(to + r * 4 * kLanes, (Bytes)rows[r]);
+}
+
+INLINE void transpose_scales(const float (*rows)[16], int first, float* to) {
+  Words square[kLanes];
+  for (int r = 0; r < kLanes; r++) square[r] = (Words)load(rows[r] + first);
+  transpose(square);
+  for (int r = 0; r < kLanes; r++) store(to + (first + r) * kLanes, (Floats)square[r]);
+}
+
+// Unpacks the first `groups` groups of a segment of kLanes rows.
+template <typename Format>
+INLINE void unpack(const uint8_t* segment, int64_t row_bytes, int groups, Panel<Format>& panel) {
+  constexpr int kSteps = kSegment / (4 * kLanes), kGroups = kSegmentGroups<Format>;
+  if (groups == kGroups) {
 #pragma GCC unroll 8
-      for (int step = 0; step < kSegment / (4 * kLanes); step++) {
-        store_bytes(panel.row_codes[r] + step * 4 * kLanes, codes_of_step<Format>(p, step, kSegment / 32));
-      }
-      Format::scales(p, kSegmentGroups<Format>, panel.row_scales[r], panel.row_offsets[r]);
-    } else {
-      for (int g = 0; g < columns / 32; g++) store_32(panel.row_codes[r] + 32 * g, Format::codes(p, g));
-      Format::scales(p, groups, panel.row_scales[r], panel.row_offsets[r]);
+    for (int step = 0; step < kSteps; step++) {
+      unpack_step<Format>(segment, row_bytes, step, kSegment / 32, panel.codes + step * 4 * kLanes * kLanes);
     }
-  }
-  for (int r = rows; r < kLanes; r++) {
-    std::memset(panel.row_codes[r], 0, kSegment);
-    std::memset(panel.row_scales[r], 0, sizeof panel.row_scales[r]);
-    std::memset(panel.row_offsets[r], 0, sizeof panel.row_offsets[r]);
-  }
-  for (int column = 0; column < columns; column += 4 * kLanes) {
-    transpose(panel.row_codes[0] + column, kSegment, panel.codes + column * kLanes, 4 * kLanes);
+    for (int r = 0; r < kLanes; r++) {
+      Format::scales(segment + r * row_bytes, kGroups, panel.row_scales[r], panel.row_offsets[r]);
+    }
+  } else {
+    const int columns = groups * Format::kGroup;
+    for (int step = 0; step * 4 * kLanes < columns; step++) {
+      unpack_step<Format>(segment, row_bytes, step, columns / 32, panel.codes + step * 4 * kLanes * kLanes);
+    }
+    for (int r = 0; r < kLanes; r++) {
+      Format::scales(segment + r * row_bytes, groups, panel.row_scales[r], panel.row_offsets[r]);
+    }
   }
   for (int g = 0; g < groups; g += kLanes) {
-    const int64_t stride = sizeof panel.row_scales[0], out = sizeof(float) * kLanes;
-    transpose(reinterpret_cast<uint8_t*>(panel.row_scales[0] + g), stride, reinterpret_cast<uint8_t*>(panel.scales + g * kLanes),
-              out);
-    if (Format::kOffsets) {
-      transpose(reinterpret_cast<uint8_t*>(panel.row_offsets[0] + g), stride,
-                reinterpret_cast<uint8_t*>(panel.offsets + g * kLanes), out);
-    }
+    transpose_scales(panel.row_scales, g, panel.scales);
+    if (Format::kOffsets) transpose_scales(panel.row_offsets, g, panel.offsets);
   }
 }
 
@@ -161,7 +107,8 @@ INLINE void multiply_panel(const Panel<Format>& panel, const Activations& from, 
   constexpr int kGroup = Format::kGroup, kHalves = 32 / kGroup;
   const int8_t* codes = from.codes + static_cast<int64_t>(m) * from.padded + segment * kSegment;
   const int64_t groups = static_cast<int64_t>(m) * from.groups + segment * kSegmentGroups<Format>;
-  const float* scales = from.scales + groups;
+  const int all = from.padded / 32;
+  const float* scales = from.scales + static_cast<int64_t>(m) * all + segment * (kSegment / 32);
   const float* sums = from.sums + groups;
   const int32_t* starts = from.starts + groups;
   Floats acc[Count];
@@ -195,7 +142,7 @@ INLINE void multiply_panel(const Panel<Format>& panel, const Activations& from, 
       }
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < Count; r++) acc[r] = fma(parts[r], splat(scales[r * from.groups + g]), acc[r]);
+    for (int r = 0; r < Count; r++) acc[r] = fma(parts[r], splat(scales[r * all + g / kHalves]), acc[r]);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < Count; r++) store(tile + r * kLanes, acc[r]);
@@ -204,11 +151,22 @@ INLINE void multiply_panel(const Panel<Format>& panel, const Activations& from, 
 template <typename Format>
 static void tile(const uint8_t* weights, int64_t row_bytes, int rows, const Activations& from, int m, int count, float* tile,
                  uint8_t* scratch) {
+  const uint8_t* following = weights + kLanes * row_bytes;
+  if (rows < kLanes) {  // the end of a matrix: its rows are copied to where rows of zeros follow them
+    uint8_t* padded = scratch + kPanelBytes;
+    std::memcpy(padded, weights, rows * row_bytes);
+    std::memset(padded + rows * row_bytes, 0, (kLanes - rows) * row_bytes);
+    weights = padded;
+  }
   Panel<Format>& panel = *reinterpret_cast<Panel<Format>*>(scratch);
   std::memset(tile, 0, sizeof(float) * kLanes * count);
   for (int segment = 0; segment * kSegment < from.columns; segment++) {
+    // A panel's rows are too many streams for the processor to foresee. The next panel's rows follow these in memory: a share
+    // of them is asked for with each segment, into the second cache: the first has too few fetches in flight for memory.
+    const uint8_t* ahead = following + static_cast<int64_t>(segment) * kSegmentBytes<Format> * kLanes;
+    for (int i = 0; i < kSegmentBytes<Format> * kLanes; i += 64) __builtin_prefetch(ahead + i, 0, 1);
     const int groups = groups_of_segment<Format>(from.columns, segment);
-    unpack<Format>(weights + static_cast<int64_t>(segment) * kSegmentBytes<Format>, row_bytes, rows, groups, panel);
+    unpack<Format>(weights + static_cast<int64_t>(segment) * kSegmentBytes<Format>, row_bytes, groups, panel);
     const auto multiply = [&]<int Count>(int r) {
       multiply_panel<Format, Count>(panel, from, m + r, segment, groups, tile + r * kLanes);
     };

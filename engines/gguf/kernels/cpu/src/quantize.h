@@ -34,35 +34,29 @@ INLINE void quantize_32(const float* x, int8_t* codes, float* scale, int32_t* lo
 }
 
 static void quantize(const FormatKernels& format, Activations& to, int begin, int end) {
-  const int whole = to.columns / 32;
-  const bool halves = format.group == 16;
+  const int whole = to.columns / 32, all = to.padded / 32;
   for (int m = begin; m < end; m++) {
     const float* x = to.x + static_cast<int64_t>(m) * to.columns;
     int8_t* codes = to.codes + static_cast<int64_t>(m) * to.padded;
-    float* scales = to.scales + static_cast<int64_t>(m) * to.groups;
+    float* scales = to.scales + static_cast<int64_t>(m) * all;
     float* sums = to.sums + static_cast<int64_t>(m) * to.groups;
     int32_t* starts = to.starts + static_cast<int64_t>(m) * to.groups;
-    const float factor = format.zero ? static_cast<float>(-format.zero) : 1.0f;
-    for (int i = 0; i < to.padded / 32; i++) {
-      float d = 0.0f;
-      int32_t low = 0, high = 0;
-      if (i < whole) {
-        quantize_32(x + 32 * i, codes + 32 * i, &d, &low, &high);
-      } else {
-        std::memset(codes + 32 * i, 0, 32);
-      }
-      if (halves) {
-        scales[2 * i] = scales[2 * i + 1] = d;
-        sums[2 * i] = factor * d * static_cast<float>(low);
-        sums[2 * i + 1] = factor * d * static_cast<float>(high);
+    for (int i = 0; i < whole; i++) {
+      int32_t low, high;
+      quantize_32(x + 32 * i, codes + 32 * i, scales + i, &low, &high);
+      const float d = scales[i];
+      if (format.group == 16) {
+        sums[2 * i] = d * static_cast<float>(low);
+        sums[2 * i + 1] = d * static_cast<float>(high);
         starts[2 * i] = -format.zero * low;
         starts[2 * i + 1] = -format.zero * high;
       } else {
-        scales[i] = d;
-        sums[i] = factor * d * static_cast<float>(low + high);
+        sums[i] = d * static_cast<float>(low + high);
         starts[i] = -format.zero * (low + high);
       }
     }
+    // Padding is multiplied as a part of the last step of codes, but its scales are never looked at.
+    std::memset(codes + 32 * whole, 0, to.padded - 32 * whole);
   }
 }
 

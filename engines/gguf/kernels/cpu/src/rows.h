@@ -138,13 +138,4 @@ static void softmax(const float* x, int64_t n, float scale, float* out) {
   for_each_vector(n, [&](int64_t i, int count) { store_up_to(out + i, load_up_to(out + i, count) * (1.0f / total), count); });
 }
 
-// The first of the largest.
-static int64_t argmax(const float* x, int64_t n) {
-  const float top = row_max(x, n);
-  for (int64_t i = 0; i < n; i++) {
-    if (x[i] == top) return i;
-  }
-  return 0;
-}
-
 }  // namespace innkeeper::INNKEEPER_VARIANT

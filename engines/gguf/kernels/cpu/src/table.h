@@ -5,12 +5,12 @@
 
 namespace innkeeper {
 
-// Rows of activations made ready for one quant type: 8-bit codes under one scale a group of the type's size.
+// Rows of activations made ready for one quant type: 8-bit codes, each 32 of them under one scale.
 //
-// Rows are padded with zeros to whole segments of 256 columns. For group g of row m, with q its codes and d its scale:
-//   scales[m][g] = d (shared by both groups of 16 in 32)
-//   sums[m][g]   = d * sum(q), times -zero where the type's codes stand around a zero point
-//   starts[m][g] = -zero * sum(q)
+// Rows are padded with zeros to whole segments of 256 columns. With q the codes and d the scale of a group (of the type's size;
+// a group of 16 shares the scale of its 32):
+//   sums[m][group]   = d * sum(q)
+//   starts[m][group] = -zero * sum(q), zero the code that stands for 0
 // Float types use x alone.
 struct Activations {
   int rows = 0;
@@ -18,69 +18,72 @@ struct Activations {
   int padded = 0;  // columns
   int groups = 0;  // of a padded row
   const float* x = nullptr;  // [rows, columns]
-  int8_t* codes = nullptr;
-  float* scales = nullptr;
-  float* sums = nullptr;
+  int8_t* codes = nullptr;   // [rows, padded]
+  float* scales = nullptr;   // [rows, padded / 32]
+  float* sums = nullptr;     // [rows, groups]
   int32_t* starts = nullptr;
 };
 
 // The products of one quant type.
 struct FormatKernels {
-  int block;   // weights
-  int bytes;   // of a block
-  int group;   // weights under one scale; 0: floats, which need no codes
-  int zero;    // the code that stands for 0
-  // Row m of the activations times `rows` rows of weights: out[0 .. rows).
-  void (*matvec)(const uint8_t* weights, int64_t row_bytes, int rows, const Activations&, int m, float* out);
+  int block;  // weights
+  int bytes;  // of a block
+  int group;  // weights under one scale; 0: floats, which need no codes
+  int zero;   // the code that stands for 0
+  int64_t panel_bytes;
   // Rows m .. m + count of the activations times up to `lanes` rows of weights: tile[count][lanes], lanes beyond `rows` are 0.
-  // `panel` is panel_bytes of scratch, 64-byte aligned.
+  // `scratch` is panel_bytes and `lanes` rows of weights long, 64-byte aligned.
   void (*tile)(const uint8_t* weights, int64_t row_bytes, int rows, const Activations&, int m, int count, float* tile,
-               uint8_t* panel);
+               uint8_t* scratch);
   // Columns [begin, end) of a row as floats; both are multiples of the block.
   void (*dequantize)(const uint8_t* row, int begin, int end, float* out);
 };
 
 enum class Gate : int { kSilu, kGelu, kGeluTanh };
 
-// Queries that share one head of keys, attended to a range of its keys. Strides are in elements.
+// Queries that share one head of keys, attended to a slice of its keys: at most kSliceKeys. Strides are in elements.
 struct AttentionSlice {
-  const float* const* q;    // [rows] pointers to `width` floats
+  const float* const* q;  // [rows]: `width` floats each
   int rows;
-  int width;                // of queries and keys
+  int width;        // of queries and keys
   int value_width;
   const float* keys;
   int64_t key_stride;
   const float* values;
   int64_t value_stride;
-  int first, last;          // keys [first, last)
+  int first, last;  // keys [first, last)
   float scale;
-  const int* limits;        // [rows]: keys at or past it are masked
-  const uint8_t* const* allowed;   // [rows] or null: pointers to bools by key
-  const float* const* added;       // [rows] or null: pointers to floats by key
-  int64_t mask_stride;      // of either
-  // Out: unnormalised sums, with the largest score and the sum of weights of each row.
-  float* out;               // [rows, value_width]
-  float* largest;           // [rows]; -inf where every key is masked
-  float* weight;            // [rows]
-  float* scratch;           // attention_scratch(...) floats, 64-byte aligned
+  const int* limits;              // [rows]: keys at or past it are masked
+  const uint8_t* const* allowed;  // [rows] or null: bools by key
+  const float* const* added;      // [rows] or null: floats by key
+  int64_t mask_stride;            // of either
+  float* scratch;                 // attention_scratch(...) floats, 64-byte aligned
+};
+
+// What queries have taken in so far: unnormalised sums of values, the largest score and the sum of weights.
+struct Attended {
+  float* sums;     // [rows, value_width]
+  float* largest;  // [rows]; -inf where every key was masked
+  float* weight;   // [rows]
 };
 
 // The kernels of one instruction set.
 struct Kernels {
   const char* name;
   int lanes;
-  int64_t panel_bytes;
+  int slice_keys;  // of attention: results depend on it, so it is the same whatever the number of threads
   const FormatKernels* (*format)(int ggml_type);  // null: not supported
   void (*quantize)(const FormatKernels&, Activations&, int begin, int end);  // rows [begin, end)
   void (*rms_norm)(const float* x, const float* weight, float eps, int width, float* out);  // weight may be null
   // `pairs` pairs of the row's first features, then the rest up to `width` as they are.
   void (*rope)(const float* x, const float* cosines, const float* sines, int pairs, bool traditional, int width, float* out);
   void (*gate)(Gate, const float* gate, const float* up, int n, float* out);
-  void (*attend)(const AttentionSlice&);
-  int64_t (*attention_scratch)(int rows, int width, int value_width);  // floats
+  void (*attend)(const AttentionSlice&, const Attended& out);
+  // Takes in, after what `into` has taken in already, what `slice` has.
+  void (*fold)(const Attended& slice, int rows, int value_width, const Attended& into);
+  int64_t (*attention_scratch)(int rows, int width);  // floats
   float (*log_sum_exp)(const float* x, int64_t n);
   void (*softmax)(const float* x, int64_t n, float scale, float* out);
-  int64_t (*argmax)(const float* x, int64_t n);
 };
 
 // Variants that this build has and this machine can run, best first; the last is the fallback for any CPU.

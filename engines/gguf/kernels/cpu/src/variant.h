@@ -11,14 +11,15 @@
 
 namespace innkeeper::INNKEEPER_VARIANT {
 
+constexpr int64_t kDensePanelBytes = sizeof(float) * kDenseDepth * kLanes;
+
 template <typename Format>
 constexpr FormatKernels block_format() {
-  return {Format::kBlock, Format::kBytes,      Format::kGroup,    Format::kZero,
-          matvec<Format>, tile<Format>, dequantize<Format>};
+  return {Format::kBlock, Format::kBytes, Format::kGroup, Format::kZero, kPanelBytes, tile<Format>, dequantize<Format>};
 }
 template <typename Format>
 constexpr FormatKernels float_format() {
-  return {1, Format::kBytes, 0, 0, matvec_floats<Format>, tile_floats<Format>, dequantize_floats<Format>};
+  return {1, Format::kBytes, 0, 0, kDensePanelBytes, tile_floats<Format>, dequantize_floats<Format>};
 }
 
 static const FormatKernels* format(int ggml_type) {
@@ -45,11 +46,9 @@ static const FormatKernels* format(int ggml_type) {
   }
 }
 
-constexpr int64_t kDensePanelBytes = sizeof(float) * kDenseDepth * kLanes;
-
 constexpr Kernels make_kernels(const char* name) {
-  return {name, kLanes, kPanelBytes > kDensePanelBytes ? kPanelBytes : kDensePanelBytes,
-          format, quantize, rms_norm, rope, gate, attend, attention_scratch, log_sum_exp, softmax, argmax};
+  return {name,  kLanes, kSliceKeys, format,           quantize,    rms_norm, rope,
+          gate, attend, fold,       attention_scratch, log_sum_exp, softmax};
 }
 
 }  // namespace innkeeper::INNKEEPER_VARIANT

@@ -22,7 +22,6 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace innkeeper::INNKEEPER_VARIANT {
 
@@ -294,23 +293,6 @@ INLINE Bytes fifth_bits_of_two(uint32_t a, uint32_t b) {
 }
 #endif
 
-// Eight floats, whatever the width of a vector: what scales come in.
-typedef float Eight __attribute__((vector_size(32)));
-typedef Eight AnyEight __attribute__((aligned(4), may_alias));
-INLINE Eight load_eight(const float* p) { return *reinterpret_cast<const AnyEight*>(p); }
-INLINE void store_eight(float* p, Eight v) { *reinterpret_cast<AnyEight*>(p) = v; }
-#if defined(__AVX512F__)  // else it is a whole vector
-INLINE Eight fma(Eight a, Eight b, Eight c) { return (Eight)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
-#endif
-// The lanes of both, added up.
-INLINE float sum(Floats v, Eight w) {
-#if defined(__AVX512F__)
-  return sum((Floats)_mm512_insertf32x8(_mm512_setzero_ps(), (__m256)w, 0) + v);
-#else
-  return sum(v + (Floats)w);
-#endif
-}
-
 // The 16 low nibbles, then the 16 high ones.
 INLINE Bytes32 nibbles(const uint8_t* p) {
 #if defined(__AVX2__)
@@ -348,28 +330,5 @@ INLINE Bytes32 spread_bits(uint32_t word, uint8_t value) {
   return bytes;
 #endif
 }
-
-// The scales of a segment, 8 or 16, and those of one step of four codes a lane, each over the lanes that its group takes.
-template <int Group>
-struct SegmentScales {
-#if defined(__AVX512F__)
-  __m512 all;
-  explicit INLINE_MEMBER SegmentScales(const float* p)
-      : all(Group == 16 ? _mm512_loadu_ps(p) : _mm512_castps256_ps512(_mm256_loadu_ps(p))) {}
-  INLINE_MEMBER Floats of_step(int step) const {
-    const __m512i first = Group == 32 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
-                                      : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return (Floats)_mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(step * 64 / Group)), all);
-  }
-#else
-  const float* all;
-  explicit INLINE_MEMBER SegmentScales(const float* p) : all(p) {}
-  INLINE_MEMBER Floats of_step(int step) const {
-    const float* p = all + step * 32 / Group;
-    if constexpr (Group == 32) return splat(p[0]);
-    return Floats{p[0], p[0], p[0], p[0], p[1], p[1], p[1], p[1]};
-  }
-#endif
-};
 
 }  // namespace innkeeper::INNKEEPER_VARIANT
