@@ -28,8 +28,8 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
-from engines.gguf.fused import can_fuse, fuse
 from engines.gguf.families import Checkpoint, Family, Plan, family_of
+from engines.gguf.fused import can_fuse, fuse
 from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.names import Placement, SlotKind, place
 from engines.gguf.rope import FactoredRoPE

@@ -43,7 +43,7 @@ class FusedAttention:
                     return attention(q, k, v, scale, True)
             return stock(q, k, v, scale=scale, mask=mask, sinks=sinks, **others)
 
-        mx.fast.scaled_dot_product_attention = fused  # type: ignore[assignment]
+        mx.fast.scaled_dot_product_attention = fused
 
     def close(self) -> None:
         """Puts back what was there."""

@@ -47,7 +47,7 @@ def build() -> Path:
         configure = [
             str(cmake),
             *("-S", str(SOURCES), "-B", name, "-DCMAKE_BUILD_TYPE=Release"),
-            f"-DMLX_ROOT={Path(list(mlx.__path__)[0])}",
+            f"-DMLX_ROOT={Path(next(iter(mlx.__path__)))}",
             f"-DNANOBIND_ROOT={nanobind}",
             f"-DPython_EXECUTABLE={sys.executable}",
         ]
@@ -80,7 +80,9 @@ def _cmake() -> Path:
     try:
         return _package("cmake") / "data" / "bin" / "cmake"
     except BuildError as error:
-        raise BuildError("CMake is missing: install it (Debian: apt-get install cmake; or pip install cmake)") from error
+        raise BuildError(
+            "CMake is missing: install it (Debian: apt-get install cmake; or pip install cmake)"
+        ) from error
 
 
 def _package(name: str) -> Path:

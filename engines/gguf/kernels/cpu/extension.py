@@ -15,7 +15,17 @@ import mlx.core as mx
 
 from engines.gguf.kernels.blas.row_pool import usable_cores
 
-__all__ = ["MODULE", "SOURCES", "STAMP", "Extension", "FileMapping", "build_directory", "extension", "sources_digest", "why_missing"]
+__all__ = [
+    "MODULE",
+    "SOURCES",
+    "STAMP",
+    "Extension",
+    "FileMapping",
+    "build_directory",
+    "extension",
+    "sources_digest",
+    "why_missing",
+]
 
 MODULE: Final = "_innkeeper_cpu"
 SOURCES: Final = Path(__file__).parent / "src"
@@ -96,6 +106,19 @@ class Extension(Protocol):
 
     def softmax(self, x: mx.array) -> mx.array: ...
 
+    def draw(
+        self,
+        logits: mx.array,
+        temperature: mx.array,
+        top_k: mx.array,
+        top_p: mx.array,
+        min_p: mx.array,
+        numbers: mx.array,
+    ) -> mx.array:
+        """The next token of each row, as :mod:`engines.text.sampling` defines it: uint32 [rows]. All but the logits are
+        [rows]; temperature 0 is greedy, ``numbers`` the uniform ones."""
+        ...
+
 
 def build_directory() -> Path:
     """Where a module for this Python, machine and MLX lies once it is compiled."""
@@ -130,16 +153,25 @@ def _load() -> tuple[Extension | None, str | None]:
     stamp = directory / STAMP
     if not stamp.exists() or stamp.read_text(encoding="ascii").strip() != sources_digest():
         return None, "the compiled kernels were built from other sources than are installed"
-    spec = importlib.util.spec_from_file_location(MODULE, path)
-    assert spec is not None and spec.loader is not None
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _module(path)
     except ImportError as error:
         return None, f"the compiled kernels cannot be loaded: {error}"
     # The headers' version against that of the library that is running, whatever the package's metadata say.
-    if module.mlx_version != mx.__version__:
-        return None, f"the compiled kernels were built for MLX {module.mlx_version}, {mx.__version__} is installed"
+    running = getattr(mx, "__version__")  # noqa: B009 - its stub does not know it
+    if module.mlx_version != running:
+        return None, f"the compiled kernels were built for MLX {module.mlx_version}, {running} is installed"
     compiled = cast(Extension, module)
     compiled.set_threads(usable_cores())
     return compiled, None
+
+
+def _module(path: Path) -> Any:
+    """The module at this path, which can be initialised once in a process."""
+    if MODULE not in sys.modules:
+        spec = importlib.util.spec_from_file_location(MODULE, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[MODULE] = module
+    return sys.modules[MODULE]

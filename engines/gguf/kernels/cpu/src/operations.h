@@ -36,4 +36,10 @@ mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, 
 mx::array log_sum_exp(const mx::array& x, mx::StreamOrDevice s);
 mx::array softmax(const mx::array& x, mx::StreamOrDevice s);
 
+// The next token of each row, uint32 [rows], from logits [rows, vocabulary]. The other arrays are [rows]: temperature (0: the
+// first of the largest), top_k (int32, 0: off), top_p (1: off), min_p (0: off) and the number in [0, 1) at which the cumulative
+// distribution of what is left is inverted. The filters are in that order, as engines/text/sampling.py has them.
+mx::array draw(const mx::array& logits, const mx::array& temperature, const mx::array& top_k, const mx::array& top_p,
+               const mx::array& min_p, const mx::array& numbers, mx::StreamOrDevice s);
+
 }  // namespace innkeeper

@@ -164,7 +164,7 @@ class Softmax : public CpuPrimitive {
     allocate(out);
     enqueue(inputs, out, [x = View(inputs[0]), to = out.data<float>()] {
       const Kernels& use = kernels();
-      for_each_row(x, [&](int64_t i, const float* row) { use.softmax(row, x.width(), 1.0f, to + i * x.width()); });
+      for_each_row(x, [&](int64_t i, const float* row) { use.softmax(row, x.width(), to + i * x.width()); });
     });
   }
   const char* name() const override { return "InnkeeperSoftmax"; }

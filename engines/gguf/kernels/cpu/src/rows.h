@@ -94,7 +94,7 @@ static void gate(Gate kind, const float* gate, const float* up, int n, float* ou
   });
 }
 
-INLINE float row_max(const float* x, int64_t n) {
+static float row_max(const float* x, int64_t n) {
   Floats most = splat(-__builtin_inff());
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) most = max(most, load(x + i));
@@ -132,9 +132,13 @@ static float log_sum_exp(const float* x, int64_t n) {
   return top + __builtin_logf(exponentials<false>(x, n, top, 1.0f, nullptr));
 }
 
-// e^(scale (x - max)) / sum
-static void softmax(const float* x, int64_t n, float scale, float* out) {
-  const float total = exponentials<true>(x, n, row_max(x, n), scale, out);
+static float weigh(const float* x, int64_t n, float top, float scale, float* out) {
+  return exponentials<true>(x, n, top, scale, out);
+}
+
+// e^(x - max) / sum
+static void softmax(const float* x, int64_t n, float* out) {
+  const float total = exponentials<true>(x, n, row_max(x, n), 1.0f, out);
   for_each_vector(n, [&](int64_t i, int count) { store_up_to(out + i, load_up_to(out + i, count) * (1.0f / total), count); });
 }
 

@@ -83,7 +83,10 @@ struct Kernels {
   void (*fold)(const Attended& slice, int rows, int value_width, const Attended& into);
   int64_t (*attention_scratch)(int rows, int width);  // floats
   float (*log_sum_exp)(const float* x, int64_t n);
-  void (*softmax)(const float* x, int64_t n, float scale, float* out);
+  void (*softmax)(const float* x, int64_t n, float* out);
+  float (*largest)(const float* x, int64_t n);
+  // out = e^(scale (x - top)), and its sum.
+  float (*weigh)(const float* x, int64_t n, float top, float scale, float* out);
 };
 
 // Variants that this build has and this machine can run, best first; the last is the fallback for any CPU.

@@ -48,7 +48,7 @@ static const FormatKernels* format(int ggml_type) {
 
 constexpr Kernels make_kernels(const char* name) {
   return {name,  kLanes, kSliceKeys, format,           quantize,    rms_norm, rope,
-          gate, attend, fold,       attention_scratch, log_sum_exp, softmax};
+          gate, attend, fold,       attention_scratch, log_sum_exp, softmax, row_max, weigh};
 }
 
 }  // namespace innkeeper::INNKEEPER_VARIANT
