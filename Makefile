@@ -1,18 +1,18 @@
 # `make demo` shows Innkeeper at work on real models; `make test` proves it. Both set up what they need first.
 # PYTHON=… names the interpreter to use, BACKEND=cpu|cuda12|cuda13|metal the MLX back end; both are found when left out.
 
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && echo $$p && break; done)
+RIGHT_PYTHON := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(RIGHT_PYTHON) && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
 KERNELS := .venv/.kernels
 
-.PHONY: install kernels demo serve test test-fast lint bench clean
+.PHONY: install kernels demo serve test test-fast lint bench soak clean
 
 install: $(STAMP) $(KERNELS)
 
 $(STAMP): pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) $(RIGHT_PYTHON) || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
 	$(PYTHON) scripts/install.py .venv $(BACKEND)
 	@touch $@
 
@@ -47,6 +47,10 @@ bench: install
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/decode.py
+
+# Ten minutes of traffic with clients that leave at any moment; nothing may be left behind.
+soak: install
+	$(BIN)/python scripts/soak.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from engines.errors import BackendError
+from engines.heap import trim_heap
 
 __all__ = [
     "DeviceInfo",
@@ -31,6 +32,7 @@ __all__ = [
     "installed_backends",
     "memory_probe",
     "read_device",
+    "release_unused",
     "set_limits",
 ]
 
@@ -145,6 +147,14 @@ def memory_probe() -> MemoryProbe:
 
     on_gpu = mx.metal.is_available() or mx.cuda.is_available()
     return SmapsProbe() if not on_gpu and _ROLLUP.exists() else MlxProbe()
+
+
+def release_unused() -> None:
+    """Gives back MLX's unused buffers and the heap's: for an engine that has nothing to do."""
+    import mlx.core as mx
+
+    mx.clear_cache()
+    trim_heap()
 
 
 def set_limits(static_bytes: int, grant_bytes: int) -> None:

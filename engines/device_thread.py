@@ -6,6 +6,7 @@ an array is a command to this thread. Between commands it steps the engine while
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import threading
@@ -14,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from engines.device import MemoryProbe, check_backend, memory_probe, set_limits
+from engines.device import MemoryProbe, check_backend, memory_probe, release_unused, set_limits
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
+from engines.heap import trim_heap
 from engines.interface import BuildEngine, SharesCores, TextEngine
 from engines.wire import (
     Admitted,
@@ -23,6 +25,7 @@ from engines.wire import (
     Event,
     Failed,
     Finished,
+    GrowRequest,
     LoadFailed,
     LoadModel,
     LoadProgress,
@@ -50,6 +53,8 @@ _REPORT_S = 1.0
 _READ_S = 0.25  # how often a change is looked for
 _READING_SHARE = 0.02  # of the thread's time, at most: a reading of a mapped checkpoint takes 12 ms a GiB
 _CHANGE = 0.05
+_REST_S = 0.5  # without a step, then the engine has come to rest
+_TRIM_S = 10.0  # between two trims of the heap of an engine that steps without a pause: 0.5 ms each
 
 logger = logging.getLogger("innkeeper.worker")
 
@@ -78,11 +83,16 @@ class DeviceThread:
         self._engine: TextEngine | None = None
         self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
         self._baseline = 0
-        self._reading = 0  # the probe's last
+        self._grown = 0  # the probe's last reading, beyond the baseline
+        self._static = 0  # of that, at rest, what the engine's caches did not hold
+        self._temporary = 0  # what steps take beyond, until it is given back
         self._next_reading = 0.0
         self._last_measured = 0.0
         self._last_sent = 0.0
         self._reported: MemoryReport | None = None
+        self._last_step: float | None = None  # None: none since memory was last released
+        self._next_trim = 0.0
+        self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
         self._live: set[int] = set()
         self._admitted: set[int] = set()  # of the live ones
         self._ended = False
@@ -106,8 +116,11 @@ class DeviceThread:
     def set_grant(self, grant_bytes: int) -> None:
         self._do(lambda: self._set_grant(grant_bytes))
 
+    def deny_growth(self, request_id: int, most_bytes: int) -> None:
+        self._do(lambda: self._deny_growth(request_id, most_bytes))
+
     def shed(self, byte_count: int) -> None:
-        self._do(lambda: self._engine.shed(byte_count) if self._engine else None)
+        self._do(lambda: self._shed(byte_count))
 
     def set_cores(self, cores: int) -> None:
         self._do(lambda: self._set_cores(cores))
@@ -137,6 +150,7 @@ class DeviceThread:
                         return
                 if self._can_step():
                     self._step()
+                self._ask_growth()
                 self._report_memory()
         except Exception as error:  # the worker's last act: every live request is answered, and the process exits
             logger.exception("the engine broke")
@@ -146,6 +160,11 @@ class DeviceThread:
                 self._end(1)
 
     def _next_commands(self) -> list[Callable[[], None]]:
+        if self._can_step():
+            if not self._commands:
+                return []  # without the lock: a command that comes now is seen after this step
+        else:
+            self._channel.flush()
         with self._wake:
             self._wake.wait_for(lambda: bool(self._commands) or self._can_step(), timeout=self._until_report())
             commands = list(self._commands)
@@ -158,6 +177,7 @@ class DeviceThread:
     def _step(self) -> None:
         assert self._engine is not None
         self._post_events(self._engine.step())
+        self._last_step = time.monotonic()
 
     def _post_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -213,11 +233,14 @@ class DeviceThread:
         if not simulated:
             check_backend()
             self._probe = memory_probe()
+            trim_heap()  # the imports' temporaries are no part of an empty worker
             self._baseline = self._probe.read()
         self._engine = cast(TextEngine, build(load, self._progress()))
         if load.cores is not None:
             self._set_cores(load.cores)
-        self._baseline = self._baseline if not simulated else 0
+        if not simulated:
+            gc.collect()  # the stock layers that the checkpoint's took the place of, in cycles
+            release_unused()
         memory = self._measure()
         if load.grant_bytes is not None:
             self._apply_grant(load.grant_bytes)
@@ -266,6 +289,31 @@ class DeviceThread:
         if self._engine is not None:
             self._engine.set_grant(grant_bytes)
             self._apply_grant(grant_bytes)
+            self._asked = None
+
+    def _deny_growth(self, request_id: int, most_bytes: int) -> None:
+        if self._engine is not None:
+            self._engine.deny_growth(request_id, most_bytes)
+            self._asked = None
+
+    def _shed(self, byte_count: int) -> None:
+        if self._engine is None:
+            return
+        self._engine.shed(byte_count)
+        if self._probe is not None:
+            trim_heap()
+        self._next_reading = self._last_measured = self._last_sent = 0.0  # the gateway waits to hear what it brought
+
+    def _ask_growth(self) -> None:
+        """Tells what the engine lacks, when that has changed; that it lacks nothing any more, too."""
+        growth = None if self._engine is None else self._engine.growth()
+        if growth == self._asked:
+            return
+        if growth is None and self._asked is not None:
+            self._channel.post([encode_frame(GrowRequest(request_id=self._asked.request_id, bytes=0))])
+        elif growth is not None:
+            self._channel.post([encode_frame(growth)])
+        self._asked = growth
 
     def _apply_grant(self, grant_bytes: int) -> None:
         if self._probe is not None:
@@ -276,25 +324,44 @@ class DeviceThread:
             self._engine.set_cores(cores)
 
     def _measure(self) -> MemoryReport:
-        """The engine's report; where a probe measures, static is what it reads beyond the baseline and all the rest."""
+        """The engine's report; where a probe measures, static is what it reads at rest beyond the baseline and the caches.
+
+        What it reads more while the engine steps are temporaries, and freed memory not given back yet: it counts with the unused
+        buffers, whose room the grant covers.
+        """
         assert self._engine is not None
         memory = self._engine.memory()
         self._last_measured = now = time.monotonic()
         if self._probe is None:
             return memory
         if now >= self._next_reading:
-            self._reading = self._probe.read()
+            self._grown = self._probe.read() - self._baseline
+            rest = max(0, self._grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
+            if self._last_step is None:
+                self._static = rest
+            self._temporary = max(0, rest - self._static)
             took = time.monotonic() - now
             self._next_reading = now + took / _READING_SHARE
-        grown = self._reading - self._baseline
-        static = max(0, grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
         return MemoryReport(
-            static=static,
+            static=self._static,
             kv=memory.kv,
             prompt_cache=memory.prompt_cache,
-            mlx_cache=memory.mlx_cache,
-            peak=max(memory.peak, grown),
+            mlx_cache=memory.mlx_cache + self._temporary,
+            peak=max(memory.peak, self._grown),
         )
+
+    def _release(self) -> None:
+        """Gives back what the steps left unused: all of it once the engine has come to rest, else the heap's, seldom."""
+        assert self._engine is not None
+        now = time.monotonic()
+        if self._probe is None or self._last_step is None:
+            return
+        if not self._engine.busy and now - self._last_step >= _REST_S:
+            release_unused()
+            self._last_step = None
+        elif self._engine.busy and now >= self._next_trim:
+            trim_heap()
+            self._next_trim = now + _TRIM_S
 
     def _until_report(self) -> float | None:
         if self._engine is None:
@@ -311,6 +378,7 @@ class DeviceThread:
         if not self._channel.has_room:  # a gateway that does not read gets no reports heaped up either
             self._last_sent = now
             return
+        self._release()
         memory = self._measure()
         if due or _changed(self._reported, memory):
             self._last_sent = now

@@ -1,12 +1,14 @@
 """What a model will take in memory, worked out from its header before anything is loaded. Integer bytes.
 
-- **static**: each matrix as many bytes as in the file (K-quant leaves keep the file's blocks, F16 and BF16 matrices too);
-  vectors (norms, biases) as compute floats; the tokenizer's tables, an
-  entry for each token and each merge.
+- **static**: what loading adds to an empty worker, one with its imports done: each matrix as many bytes as in the file
+  (K-quant leaves keep the file's blocks, F16 and BF16 matrices too); vectors (norms, biases) as compute floats; the
+  tokenizer's tables, an entry for each token and each merge. Not in it: up to 10 MiB of libraries' pages and BLAS's
+  buffers that the first request touches.
 - **KV**: a layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding
   attention no more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches
   grow in steps of 256 tokens (mlx-lm's ``KVCache.step``).
-- **transient**: the largest arrays of one prefill chunk and one decode step, live together.
+- **transient**: what comes on top while a step runs, for the first chunk of a prompt and a decode step, live together. With
+  each token that a later chunk looks back at, a CPU's attention scores grow by ``2 × heads × 2 KiB``.
 
 Sources: ``KVCache`` and ``RotatingKVCache`` of mlx-lm and the ``make_cache`` of each model class; key names from the GGUF
 specification.
@@ -33,7 +35,7 @@ CACHE_STEP: Final = 256  # tokens
 PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
 DECODE_ROWS: Final = 4
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
-TOKENIZER_BYTES: Final = 230  # an entry of the tokenizer's tables, measured: text, place in a dict, score or rank
+TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     vocabulary = _length(header, "tokenizer.ggml.tokens")
     tokenizer_entries = vocabulary + _length(header, "tokenizer.ggml.merges")
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
-    chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width)
+    scores = 2 * max(heads) * PREFILL_TOKENS  # of a token, before and after their softmax
+    windowed = sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides)
+    chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width + scores)
+    chunk += PREFILL_TOKENS * windowed  # a windowed cache takes a whole chunk in, and lets go at the first decode step
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
     return Footprint(
         static_bytes=_static_bytes(header, float_bytes) + tokenizer_entries * TOKENIZER_BYTES,
@@ -85,7 +90,7 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
         transient_bytes=chunk + logits,
         context=context,
         kv_window_tokens=window,
-        kv_window_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides),
+        kv_window_bytes_per_token=windowed,
     )
 
 

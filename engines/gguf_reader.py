@@ -25,7 +25,9 @@ WINDOW_BYTES: Final = 1 << 20
 MAX_NAME_BYTES: Final = 65535  # the specification's limit for keys
 MAX_STRING_BYTES: Final = 1 << 28  # a scalar: chat templates and embedded tokenizer files are far smaller
 MAX_NESTING: Final = 4  # arrays of arrays; no known writer goes beyond one
-MAX_ELEMENTS: Final = 1 << 25  # strings and arrays that must be walked one by one; the largest vocabularies have 2**18
+# In the arrays of a header. They are walked one by one, and more of them than any model has would take many seconds.
+MAX_STRINGS: Final = 1 << 22  # the largest vocabularies have 2**18 tokens and twice as many merges
+MAX_ARRAYS: Final = 1 << 16  # an array takes longer than a string
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -81,7 +83,8 @@ class GgufReader:
         self._buffer = b""
         self._base = position  # file offset of buffer[0]
         self._at = 0  # cursor within the buffer
-        self._elements = 0  # walked so far, over the whole header
+        self._strings_seen = 0  # in arrays so far, over the whole header
+        self._arrays_seen = 0  # the same of arrays in arrays
 
     @property
     def position(self) -> int:
@@ -157,6 +160,28 @@ class GgufReader:
             return [bool(byte) for byte in raw]
         return list(struct.unpack(f"<{count}{_FORMATS[kind]}", raw))
 
+    def encoded_strings(self, count: int, length: int, key: str) -> list[bytes]:
+        """``count`` strings that take ``length`` bytes with their lengths, as they are: checked to be UTF-8, not decoded."""
+        start = self.position
+        raw = self.take(length, f"the array {short(key)}")
+        unpack = _U64.unpack_from
+        texts: list[bytes] = []
+        at = 0
+        try:
+            for _ in range(count):
+                begin = at + 8
+                at = begin + unpack(raw, at)[0]
+                texts.append(raw[begin:at])
+            b"".join(texts).decode()
+        except (struct.error, UnicodeDecodeError):
+            sound = False
+        else:  # a code point is cut in two where a string begins with its continuation
+            sound = at == length and not any(text and 0x80 <= text[0] < 0xC0 for text in texts)
+        if sound:
+            return texts
+        self._base, self._at, self._buffer = start, 0, b""
+        return [text.encode() for text in self._strings(count, key)]  # slower, and raises what is wrong
+
     # --- scalars ----------------------------------------------------------------------------------------------------
 
     def _scalar(self, kind: GgufValueType, key: str) -> Scalar:
@@ -194,7 +219,7 @@ class GgufReader:
         return GgufArray(self.identity, key, kind, count, start, self.position)
 
     def _array_head(self, key: str) -> tuple[GgufValueType, int]:
-        """Element type and count, the count held against the bytes left and against MAX_ELEMENTS."""
+        """Element type and count, the count held against the bytes left, MAX_STRINGS and MAX_ARRAYS."""
         kind = self._value_type(f"the element type of {short(key)}")
         start = self.position
         count = self.u64(f"the length of {short(key)}")
@@ -202,11 +227,18 @@ class GgufReader:
             raise self.error(
                 f"{short(key)} is said to have {count} elements, but the file has {self.left} bytes left", start
             )
-        if kind not in _SIZES:
-            self._elements += count
-            if self._elements > MAX_ELEMENTS:
+        if kind is GgufValueType.ARRAY:
+            self._arrays_seen += count
+            if self._arrays_seen > MAX_ARRAYS:
                 raise self.error(
-                    f"{short(key)} brings the header to {self._elements} strings; {MAX_ELEMENTS} are allowed", start
+                    f"{short(key)} brings the header to {self._arrays_seen} nested arrays; {MAX_ARRAYS} are allowed",
+                    start,
+                )
+        elif kind is GgufValueType.STRING:
+            self._strings_seen += count
+            if self._strings_seen > MAX_STRINGS:
+                raise self.error(
+                    f"{short(key)} brings the header to {self._strings_seen} strings; {MAX_STRINGS} are allowed", start
                 )
         return kind, count
 
@@ -336,14 +368,17 @@ class GgufArray(Sequence[Element]):
         """All elements, decoded; a new list each time."""
         if self._kept is not None:
             return list(self._kept)
-        file, identity = open_regular(self._identity.path)
+        file, reader = self._open()
         with file:
-            if identity != self._identity:
-                raise GgufFormatError(identity.path, "has changed since its header was read")
-            # The window is the array itself, up to a size at which reading in pieces costs nothing any more.
-            window = max(1, min(self.nbytes, 16 * WINDOW_BYTES))
-            reader = GgufReader(file, identity, self._start, window)
             return reader.elements(self.element_type, self._count, self.key)
+
+    def encoded(self) -> list[bytes]:
+        """The elements of an array of strings in UTF-8; GgufFormatError when it is of another type."""
+        if self.element_type is not GgufValueType.STRING:
+            raise self._mistyped("str")
+        file, reader = self._open()
+        with file:
+            return reader.encoded_strings(self._count, self.nbytes, self.key)
 
     def strings(self) -> list[str]:
         """:meth:`tolist` of an array of strings; GgufFormatError when it is of another type."""
@@ -370,14 +405,25 @@ class GgufArray(Sequence[Element]):
     def __repr__(self) -> str:
         return f"GgufArray({short(self.key)}, {self.element_type.name}, {self._count} elements)"
 
+    def _open(self) -> tuple[BinaryIO, GgufReader]:
+        """The file, to be closed by the caller, and a reader at the first element."""
+        file, identity = open_regular(self._identity.path)
+        if identity != self._identity:
+            file.close()
+            raise GgufFormatError(identity.path, "has changed since its header was read")
+        # The window is the array itself, up to a size at which reading in pieces costs nothing any more.
+        return file, GgufReader(file, identity, self._start, max(1, min(self.nbytes, WINDOW_BYTES)))
+
     def _typed(self, wanted: type[_T]) -> list[_T]:
         elements = self.tolist()
         if elements and not isinstance(elements[0], wanted):
-            raise GgufFormatError(
-                self._identity.path,
-                f"{short(self.key)} is an array of {self.element_type.name}, not of {wanted.__name__}",
-            )
+            raise self._mistyped(wanted.__name__)
         return cast("list[_T]", elements)  # all elements of an array have one type
+
+    def _mistyped(self, wanted: str) -> GgufFormatError:
+        return GgufFormatError(
+            self._identity.path, f"{short(self.key)} is an array of {self.element_type.name}, not of {wanted}"
+        )
 
     def _elements(self) -> list[Element]:
         if self._kept is None:

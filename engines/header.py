@@ -52,6 +52,7 @@ MAX_ALIGNMENT: Final = 1 << 20
 MAX_DIMENSIONS: Final = 4
 LEAST_PAIR_BYTES: Final = 8 + 1 + 4 + 1  # key length, key, type, value
 LEAST_TENSOR_BYTES: Final = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, dimension count, a dimension, type, offset
+MAX_ENTRIES: Final = 1 << 16  # pairs or tensors; the largest models have some thousands
 MAX_TYPE_ID: Final = 255  # a larger id is damage; up to it, a type of some later or former ggml
 
 _SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -243,6 +244,8 @@ def _read_preamble(reader: GgufReader) -> tuple[int, int, int]:
     ):
         if count * least > reader.left:
             raise reader.error(f"{count} {what} are announced, but the file has {reader.left} bytes left", at)
+        if count > MAX_ENTRIES:
+            raise reader.error(f"{count} {what} are announced; {MAX_ENTRIES} are allowed", at)
     return version, tensor_count, pair_count
 
 

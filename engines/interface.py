@@ -1,7 +1,7 @@
 """What a worker asks of an engine. One engine holds one resident model.
 
-Threads: ``build`` (one per engine module), ``submit``, ``cancel``, ``step``, ``shed``, ``memory`` and ``close`` are called on the
-worker's device thread and nowhere else, since MLX streams belong to threads. ``prepare`` is called on another thread, many at
+Threads: ``build`` (one per engine module) and every method but ``prepare`` are called on the worker's device thread and nowhere
+else, since MLX streams belong to threads. ``prepare`` is called on another thread, many at
 a time, and touches no MLX.
 
 The loop that drives a text engine (``engines/worker.py``) reads like this::
@@ -10,6 +10,7 @@ The loop that drives a text engine (``engines/worker.py``) reads like this::
     engine.submit(request_id, prepared)         # device thread; queues it
     while engine.busy:
         send(Events(engine.step()))             # admit, prefill a chunk, decode one token a row
+        send(engine.growth())                   # when it changed: the grant is too small for a request
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from engines.wire import Event, LoadModel, MemoryReport, TextRequest
+from engines.wire import Event, GrowRequest, LoadModel, MemoryReport, TextRequest
 
 __all__ = [
     "BuildEngine",
@@ -64,7 +65,7 @@ class Engine(Protocol):
 
     @property
     def busy(self) -> bool:
-        """True while a step would do something."""
+        """True while a step would do something; a request that only a larger grant could help does not count."""
         ...
 
     def step(self) -> Sequence[Event]:
@@ -77,6 +78,14 @@ class Engine(Protocol):
 
     def set_grant(self, grant_bytes: int) -> None:
         """KV and caches may hold this many bytes from now on."""
+        ...
+
+    def growth(self) -> GrowRequest | None:
+        """What is lacking to the request that the grant could not hold even alone; None where there is none such."""
+        ...
+
+    def deny_growth(self, request_id: int, most_bytes: int) -> None:
+        """The grant will never be larger than this: the request asks for less, or the next step answers its end."""
         ...
 
     def shed(self, byte_count: int) -> None:

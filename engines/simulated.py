@@ -4,6 +4,10 @@ It answers every prompt with the words ``w0 w1 w2 …``, one a token, up to ``ma
 Where neither ``max_tokens`` nor a context ends an answer, DEFAULT_MAX_TOKENS does. Its memory report is arithmetic: the
 weights it was told, and ``kv_bytes_per_token`` for each token of the rows under way.
 
+It obeys its KV grant as a real engine does: a row starts where its tokens, prompt and answer, fit beside those of the rows
+under way; one that would not fit alone asks for a larger grant and waits; rows that have outgrown it give way, the youngest
+first. Unlike in a real engine, rows of unequal length waste nothing.
+
 Timing: a build lasts ``load_s``; a row's first token comes ``ttft_s`` after its admission, the next ones ``1 / tokens_per_s``
 apart (0: one a step, as fast as it goes). All of it is the injected clock's, so a fake clock makes time virtual.
 
@@ -20,18 +24,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from engines.errors import CheckpointError, ContextLengthExceeded
 from engines.interface import EngineInfo, ReportProgress
+from engines.scheduling.growth import GROWTH_WAIT_S, OPEN_ANSWER, RowLengths, asked, asked_ahead
 from engines.text.stops import StopMatcher
 from engines.wire import (
     Admitted,
     ChatPrompt,
     Event,
+    Failed,
     Finished,
     FinishReason,
+    GrowRequest,
     LoadModel,
     MemoryReport,
     SimulateSpec,
@@ -39,6 +46,7 @@ from engines.wire import (
     TextPrompt,
     TextRequest,
     Usage,
+    to_wire,
 )
 
 __all__ = ["DEFAULT_MAX_TOKENS", "UNLIMITED_CONTEXT", "Clock", "RealClock", "SimulatedEngine", "build"]
@@ -67,16 +75,23 @@ class RealClock:
         time.sleep(seconds)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Row:
     request_id: int
     prompt_tokens: int
     max_tokens: int
     stops: StopMatcher
+    lengths: RowLengths
     due: float = 0.0  # when its next token comes
     emitted: int = 0
     unsent: tuple[int, ...] = ()  # tokens whose text may be the beginning of a stop
+    admitted: bool = False  # and may have given way since
+    waits_until: float | None = None  # it outgrew the grant alone; without a larger one by then it ends where it is
     cancelled: bool = False
+
+    @property
+    def held(self) -> int:
+        return self.prompt_tokens + self.emitted
 
 
 def build(load: LoadModel, report: ReportProgress, clock: Clock | None = None) -> SimulatedEngine:
@@ -89,7 +104,9 @@ def build(load: LoadModel, report: ReportProgress, clock: Clock | None = None) -
         report((done + 1) / _LOAD_STEPS)
     if simulate.fail_load is not None:
         raise CheckpointError(f"{spec.id}: {simulate.fail_load}")
-    return SimulatedEngine(simulate, context=spec.context, width=spec.concurrency, clock=clock)
+    return SimulatedEngine(
+        simulate, context=spec.context, width=spec.concurrency, grant_bytes=load.grant_bytes, clock=clock
+    )
 
 
 class SimulatedEngine:
@@ -102,6 +119,7 @@ class SimulatedEngine:
         context: int | None,
         width: int | None,
         clock: Clock,
+        grant_bytes: int | None = None,
         abort: Callable[[], None] | None = None,
         hang: Callable[[], None] | None = None,
     ) -> None:
@@ -111,8 +129,10 @@ class SimulatedEngine:
         self._abort = abort or _abort
         self._hang = hang or _hang
         self._width = width or _DEFAULT_WIDTH
+        self._grant_bytes = grant_bytes
         self._queued: deque[_Row] = deque()
         self._rows: list[_Row] = []
+        self._ended: list[Event] = []  # terminal events that the next step answers
         self._emitted = 0
         self._peak = 0
 
@@ -128,7 +148,7 @@ class SimulatedEngine:
 
     @property
     def busy(self) -> bool:
-        return bool(self._rows or self._queued)
+        return bool(self._rows or self._ended) or any(map(self._actionable, self._queued))
 
     def prepare(self, request: TextRequest) -> _Row:
         """ContextLengthExceeded when the prompt leaves no room for a token."""
@@ -140,7 +160,13 @@ class SimulatedEngine:
                 f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.", param="messages"
             )
         allowed = rest if wanted is None else min(wanted, rest)
-        return _Row(0, prompt_tokens, allowed, StopMatcher(request.stop))
+        open_ended = request.max_tokens is None
+        lengths = RowLengths(
+            least=prompt_tokens + (1 if open_ended else allowed),
+            expected=prompt_tokens + (min(allowed, OPEN_ANSWER) if open_ended else allowed),
+            end=prompt_tokens + allowed,
+        )
+        return _Row(0, prompt_tokens, allowed, StopMatcher(request.stop), lengths)
 
     def submit(self, request_id: int, prepared: Any) -> None:
         prepared.request_id = request_id
@@ -155,13 +181,10 @@ class SimulatedEngine:
         """Admits what fits, then one token of every row that is due; with none due, waits a little."""
         self._break_down()
         now = self._clock.now()
-        events: list[Event] = []
+        events, self._ended = self._ended, []
         self._drop_cancelled(events)
-        while self._queued and len(self._rows) < self._width:
-            row = self._queued.popleft()
-            row.due = now + self._simulate.ttft_s
-            self._rows.append(row)
-            events.append(Admitted(request_id=row.request_id, prompt_tokens=row.prompt_tokens))
+        self._make_room(events)
+        self._admit(events)
         for row in [row for row in self._rows if row.due <= now]:
             if self._emit(row, events):
                 self._rows.remove(row)
@@ -172,7 +195,31 @@ class SimulatedEngine:
         return events
 
     def set_grant(self, grant_bytes: int) -> None:
-        """Nothing to do: rows are bounded by the width alone."""
+        """Holds for rows under way too: the youngest give way."""
+        self._grant_bytes = grant_bytes
+
+    def growth(self) -> GrowRequest | None:
+        ahead = asked_ahead(self._rows[0].lengths, self._rows[0].held, self._longest) if len(self._rows) == 1 else None
+        wants = [(self._rows[0], ahead)] if ahead is not None else []
+        wants += [(row, length) for row in self._queued if (length := asked(row.lengths, self._longest)) is not None]
+        if not wants:
+            return None
+        row, length = wants[0]
+        missing = length * self._simulate.kv_bytes_per_token - (self._grant_bytes or 0)
+        return GrowRequest(request_id=row.request_id, bytes=missing)
+
+    def deny_growth(self, request_id: int, most_bytes: int) -> None:
+        most = most_bytes // max(1, self._simulate.kv_bytes_per_token)
+        for row in (*self._rows, *self._queued):
+            if row.request_id != request_id:
+                continue
+            row.lengths = replace(row.lengths, most=most)
+            if row in self._queued and row.lengths.least > most:
+                self._queued.remove(row)
+                if row.admitted:
+                    self._finish(row, "length", self._ended)
+                else:
+                    self._fail(row, most)
 
     def shed(self, byte_count: int) -> None:
         """Nothing to do: it keeps no caches."""
@@ -187,6 +234,71 @@ class SimulatedEngine:
     def close(self) -> None:
         self._queued.clear()
         self._rows.clear()
+
+    # --- the KV grant ---
+
+    @property
+    def _longest(self) -> int | None:
+        """Tokens that the grant holds; None: no bound."""
+        size = self._simulate.kv_bytes_per_token
+        return None if self._grant_bytes is None or size == 0 else self._grant_bytes // size
+
+    def _projected(self, row: _Row) -> int:
+        """The length to which a row is projected to grow, in tokens."""
+        longest = self._longest
+        expected = row.lengths.expected if longest is None else min(row.lengths.expected, longest)
+        return max(row.lengths.least, expected, row.held + 1)
+
+    def _actionable(self, row: _Row) -> bool:
+        """A waiting row whose wait may end without anybody's help."""
+        return row.cancelled or self._gives_up(row) or asked(row.lengths, self._longest) is None
+
+    def _gives_up(self, row: _Row) -> bool:
+        return row.waits_until is not None and self._clock.now() >= row.waits_until
+
+    def _admit(self, events: list[Event]) -> None:
+        """In order; a row that only a larger grant could help is passed over."""
+        longest = self._longest
+        for row in tuple(self._queued):
+            if len(self._rows) >= self._width:
+                return
+            if asked(row.lengths, longest) is not None:
+                if self._gives_up(row):
+                    self._queued.remove(row)
+                    self._finish(row, "length", events)
+                continue
+            if longest is not None and sum(map(self._projected, (*self._rows, row))) > longest:
+                return
+            self._queued.remove(row)
+            row.due, row.waits_until = self._clock.now() + self._simulate.ttft_s, None
+            self._rows.append(row)
+            if not row.admitted:
+                row.admitted = True
+                events.append(Admitted(request_id=row.request_id, prompt_tokens=row.prompt_tokens))
+
+    def _make_room(self, events: list[Event]) -> None:
+        """The youngest rows give way while all together have outgrown the grant; one alone, until there is a larger one."""
+        longest = self._longest
+        while longest is not None and self._rows and sum(map(self._projected, self._rows)) > longest:
+            row = self._rows.pop()
+            most = row.lengths.most
+            if not self._rows and most is not None and most <= row.held:
+                self._finish(row, "length", events)
+                continue
+            least = max(row.lengths.least, row.held + 1)
+            row.lengths = replace(row.lengths, least=least, expected=max(least, row.lengths.expected))
+            if not self._rows and least > longest:
+                row.waits_until = self._clock.now() + GROWTH_WAIT_S
+                row.lengths = replace(row.lengths, expected=min(row.lengths.end, row.held + OPEN_ANSWER))
+            self._queued.appendleft(row)
+
+    def _fail(self, row: _Row, most: int) -> None:
+        error = ContextLengthExceeded(
+            f"Prompt and answer need {row.lengths.least} tokens of KV cache; the memory that this model can be granted holds "
+            f"{most}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget."
+        )
+        usage = Usage(prompt_tokens=row.prompt_tokens)
+        self._ended.append(Failed(request_id=row.request_id, error=to_wire(error), usage=usage))
 
     # --- a row ---
 

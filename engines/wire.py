@@ -3,7 +3,8 @@
 A frame is a 4-byte big-endian length followed by one msgpack map, at most :data:`MAX_FRAME_BYTES`. Every Struct is tagged
 with its class name. Two unions say who may send what:
 
-- :data:`ToWorker`: ``LoadModel``, ``Submit``, ``Cancel``, ``Chunk``, ``SetGrant``, ``Shed``, ``SetCores``, ``Close``
+- :data:`ToWorker`: ``LoadModel``, ``Submit``, ``Cancel``, ``Chunk``, ``SetGrant``, ``DenyGrowth``, ``Shed``, ``SetCores``,
+  ``Close``
 - :data:`ToGateway`: ``Hello``, ``LoadProgress``, ``Ready``, ``LoadFailed``, ``Events``, ``MemoryReport``,
   ``GrowRequest``, ``Closed``
 
@@ -13,6 +14,10 @@ of ``Submit`` / ``Cancel`` / ``Events`` → ``Close`` → ``Closed`` → end of 
 Life of a request: ``Submit`` → ``Admitted`` (prefill begins) → ``TextDelta``… → exactly one *terminal* event: ``Finished``
 or ``Failed``. A cancelled request ends with ``Finished(reason="cancelled")``. Nothing follows a terminal event. One
 ``Events`` frame a decode tick carries the events of every row. Request ids are per connection, 64-bit, never reused.
+
+Growth: a request that the grant could not hold even alone waits in the worker, which asks with ``GrowRequest``. The answer is
+``SetGrant``, at once or when bytes come free; ``DenyGrowth`` when no grant could ever be so large; until then none, and
+nothing is asked twice.
 
 Bytes larger than a frame (audio, images) travel before their ``Submit`` as ``Chunk`` frames of the same request id, numbered
 from 0; control frames may come between them. Sizes are in bytes and times in seconds throughout.
@@ -39,6 +44,7 @@ __all__ = [
     "Chunk",
     "Close",
     "Closed",
+    "DenyGrowth",
     "Event",
     "Events",
     "Failed",
@@ -235,9 +241,19 @@ class Chunk(_Wire, frozen=True):
 
 
 class SetGrant(_Wire, frozen=True):
-    """From now on KV and caches may hold this many bytes."""
+    """From now on KV and caches may hold this many bytes. Unlike the device, the grant is what the worker obeys."""
 
     grant_bytes: int
+
+
+class DenyGrowth(_Wire, frozen=True):
+    """The answer to a GrowRequest that can never be met: the grant can be no larger than ``most_bytes``.
+
+    The request must do with so much: it asks for less, ends where it is, or fails.
+    """
+
+    request_id: int
+    most_bytes: int
 
 
 class Shed(_Wire, frozen=True):
@@ -256,7 +272,7 @@ class Close(_Wire, frozen=True):
     """Persist what is eligible, stop, answer Closed and exit. Live requests end as cancelled."""
 
 
-ToWorker = LoadModel | Submit | Cancel | Chunk | SetGrant | Shed | SetCores | Close
+ToWorker = LoadModel | Submit | Cancel | Chunk | SetGrant | DenyGrowth | Shed | SetCores | Close
 
 
 # --- worker to gateway ----------------------------------------------------------------------------------------------
@@ -344,7 +360,11 @@ class Events(_Wire, frozen=True):
 
 
 class MemoryReport(_Wire, frozen=True):
-    """Measured bytes, each second and at ±5 %: static (model), KV in use, prompt caches, MLX's own cache, peak."""
+    """Measured bytes, each second and at ±5 %.
+
+    ``static`` is what the model holds at rest, ``kv`` what is allocated for rows, ``mlx_cache`` MLX's unused buffers and the
+    temporaries of steps, ``peak`` the most there has been.
+    """
 
     static: int
     kv: int
@@ -354,7 +374,7 @@ class MemoryReport(_Wire, frozen=True):
 
 
 class GrowRequest(_Wire, frozen=True):
-    """A waiting request needs this many bytes more than the grant."""
+    """A request needs this many bytes more than the grant. The last one sent holds; 0 takes it back."""
 
     bytes: int
     request_id: int

@@ -29,16 +29,18 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
+from engines.heap import set_up_heap
 from engines.interface import TextEngine
 from engines.wire import (
     Cancel,
     Chunk,
     Close,
+    DenyGrowth,
     Event,
     Failed,
     Finished,
@@ -72,7 +74,7 @@ logger = logging.getLogger("innkeeper.worker")
 
 
 class Worker:
-    """The main thread's side. Fields are touched on the loop's thread only."""
+    """The main thread's side. Fields are touched on the loop's thread only, but for the hand-over of what was prepared."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -85,7 +87,10 @@ class Worker:
         self._engine: TextEngine | None = None
         self._chunks = ChunkAssembler()
         self._preparing: set[int] = set()  # submitted, not yet handed to the device thread
-        self._pool = ThreadPoolExecutor(_PREPARE_THREADS, thread_name_prefix="prepare")
+        self._handing_over = threading.Lock()  # a request is either in that set or known to the device thread
+        self._unprepared: SimpleQueue[tuple[TextEngine, int, TextRequest | bytes]] = SimpleQueue()
+        for _ in range(_PREPARE_THREADS):
+            threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
         self._status = 0
 
     async def serve(self, connection: socket.socket, imports_s: float) -> None:
@@ -109,6 +114,8 @@ class Worker:
                 self._cancel(request_id)
             case SetGrant(grant_bytes=grant_bytes):
                 self._device.set_grant(grant_bytes)
+            case DenyGrowth(request_id=request_id, most_bytes=most_bytes):
+                self._device.deny_growth(request_id, most_bytes)
             case Shed(bytes=byte_count):
                 self._device.shed(byte_count)
             case SetCores(cores=cores):
@@ -121,35 +128,42 @@ class Worker:
     def _submit(self, request_id: int, request: TextRequest | None) -> None:
         if self._engine is None:
             raise FrameError(f"request {request_id} was submitted before the model was ready")
+        what = self._chunks.take_request(request_id) if request is None else request
         self._preparing.add(request_id)
-        if request is None:
-            body = self._chunks.take_request(request_id)
-            job = self._loop.run_in_executor(self._pool, _prepare_body, self._engine, body)
-        else:
-            job = self._loop.run_in_executor(self._pool, _prepare, self._engine, request)
-        job.add_done_callback(lambda done: self._prepared(request_id, done))
+        self._unprepared.put((self._engine, request_id, what))
 
-    def _prepared(self, request_id: int, done: asyncio.Future[Any]) -> None:
-        error = done.exception()
-        if request_id not in self._preparing:
-            return  # cancelled meanwhile, and answered then
-        self._preparing.discard(request_id)
-        if error is None:
-            self._device.submit(request_id, done.result())
-        elif isinstance(error, EngineError):
-            self._answer(Failed(request_id=request_id, error=to_wire(error)))
-        else:
-            logger.error("a request could not be prepared", exc_info=error)
-            what = WireError(code="internal_error", message=f"The request could not be prepared: {error}")
-            self._answer(Failed(request_id=request_id, error=what))
+    def _prepare_all(self) -> None:
+        """A thread that prepares: a template or a long prompt may take its time."""
+        while True:
+            self._prepare(*self._unprepared.get())
+
+    def _prepare(self, engine: TextEngine, request_id: int, what: TextRequest | bytes) -> None:
+        """Prepares a request and hands it over to the device thread."""
+        prepared = failure = None
+        try:
+            prepared = engine.prepare(decode_request(what) if isinstance(what, bytes) else what)
+        except EngineError as error:
+            failure = to_wire(error)
+        except (Exception, SystemExit) as error:
+            logger.exception("a request could not be prepared")
+            failure = WireError(code="internal_error", message=f"The request could not be prepared: {error}")
+        with self._handing_over:
+            if request_id not in self._preparing:
+                return  # cancelled meanwhile, and answered then
+            self._preparing.discard(request_id)
+            if failure is None:
+                self._device.submit(request_id, prepared)
+            else:
+                self._answer(Failed(request_id=request_id, error=failure))
 
     def _cancel(self, request_id: int) -> None:
         self._chunks.discard(request_id)
-        if request_id in self._preparing:
-            self._preparing.discard(request_id)
-            self._answer(Finished(request_id=request_id, reason="cancelled", usage=Usage()))
-        else:
-            self._device.cancel(request_id)
+        with self._handing_over:
+            if request_id in self._preparing:
+                self._preparing.discard(request_id)
+                self._answer(Finished(request_id=request_id, reason="cancelled", usage=Usage()))
+            else:
+                self._device.cancel(request_id)
 
     def _answer(self, event: Event) -> None:
         self.channel.post(events_frames([event]))
@@ -175,14 +189,6 @@ class Worker:
             logger.error("the gateway broke the protocol: %s", breach)
             _exit(1)
         _exit(self._status)
-
-
-def _prepare(engine: TextEngine, request: TextRequest) -> Any:
-    return engine.prepare(request)
-
-
-def _prepare_body(engine: TextEngine, body: bytes) -> Any:
-    return engine.prepare(decode_request(body))
 
 
 def _exit(status: int) -> None:
@@ -232,6 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--spare", action="store_true", help="import at low priority")
     options = parser.parse_args(arguments)
     _die_with_parent(options.parent)
+    set_up_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the gateway's to answer
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -14,6 +16,7 @@ __all__ = ["OUTGOING_BOUND_BYTES", "Channel", "ChunkAssembler"]
 
 OUTGOING_BOUND_BYTES = 1024 * 1024
 _WRITE_BYTES = 256 * 1024
+_REST_S = 0.001
 
 
 class Channel(asyncio.Protocol):
@@ -24,6 +27,10 @@ class Channel(asyncio.Protocol):
 
     ``post`` never blocks. Whoever makes frames without being asked (the device thread) looks at ``has_room`` first, so that
     a gateway that does not read costs at most OUTGOING_BOUND_BYTES and one tick.
+
+    The thread that posts writes by itself, so that a token leaves without waking the loop's thread. Within ``_REST_S`` of a
+    write frames are only queued, and leave together when that time is over or at the next ``flush``: an engine that makes
+    thousands of ticks a second costs the gateway a few reads.
     """
 
     def __init__(
@@ -38,12 +45,15 @@ class Channel(asyncio.Protocol):
         self._on_lost = on_lost
         self._on_room = on_room
         self._decoder = FrameDecoder()
-        self._transport: asyncio.Transport | None = None
-        self._writable = True  # loop's thread only; False between pause_writing and resume_writing
+        self._transport: asyncio.Transport | None = None  # reads and closes; loop's thread only, as the next two
+        self._writer = False  # the loop waits for the socket to take more
+        self._finishing = False
         self._lock = threading.Lock()
-        self._frames: deque[bytes] = deque()  # under the lock, as the next two
+        self._frames: deque[bytes] = deque()  # under the lock, as all that follow
         self._queued_bytes = 0
-        self._flush_scheduled = False
+        self._descriptor: int | None = None  # a second one of the socket, for writing: the first is the transport's
+        self._scheduled = False  # the loop will flush
+        self._rest_until = 0.0
 
     # --- any thread ---
 
@@ -58,41 +68,80 @@ class Channel(asyncio.Protocol):
             for frame in frames:
                 self._frames.append(frame)
                 self._queued_bytes += len(frame)
-            schedule, self._flush_scheduled = not self._flush_scheduled, True
-        if schedule:
-            self._loop.call_soon_threadsafe(self._flush)
+            if self._scheduled or self._descriptor is None:
+                return
+            rest_s = self._rest_until - time.monotonic()
+            if rest_s <= 0:
+                self._write()
+            if not self._frames:
+                return
+            self._scheduled = True
+        self._loop.call_soon_threadsafe(self._flush_in, rest_s)
+
+    def flush(self) -> None:
+        """What was queued leaves now: nothing will follow for a while."""
+        if self._frames:
+            with self._lock:
+                self._write()
+
+    def _write(self) -> None:
+        """Writes what the socket takes. Under the lock."""
+        while self._frames and self._descriptor is not None:
+            batch: list[bytes] = []
+            size = 0
+            while self._frames and size < _WRITE_BYTES:
+                batch.append(self._frames.popleft())
+                size += len(batch[-1])
+            data = b"".join(batch)
+            try:
+                written = os.write(self._descriptor, data)
+            except BlockingIOError:
+                written = 0
+            except OSError:  # the reading side sees the same and says so
+                self._frames.clear()
+                self._queued_bytes = 0
+                return
+            self._queued_bytes -= written
+            self._rest_until = time.monotonic() + _REST_S
+            if written < size:
+                self._frames.appendleft(data[written:])
+                break
 
     # --- the loop's thread ---
 
     def finish(self) -> None:
         """Sends what is queued, then closes: ``on_lost`` follows when the last byte is out."""
-        self._writable = True
-        self._flush(everything=True)
-        if self._transport is not None:
-            self._transport.close()
+        self._finishing = True
+        self._flush()
 
-    def _flush(self, everything: bool = False) -> None:
+    def _flush_in(self, seconds: float) -> None:
+        if seconds > 0:
+            self._loop.call_later(seconds, self._flush)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
-            self._flush_scheduled = False
             was_full = not self.has_room
-        transport = self._transport
-        while transport is not None and (self._writable or everything):
-            batch: list[bytes] = []
-            size = 0
-            with self._lock:
-                while self._frames and size < _WRITE_BYTES:
-                    batch.append(self._frames.popleft())
-                    size += len(batch[-1])
-                self._queued_bytes -= size
-            if not batch:
-                break
-            transport.write(b"".join(batch))
+            self._write()
+            descriptor = self._descriptor
+            waiting = bool(self._frames) and descriptor is not None
+            self._scheduled = waiting
+        if descriptor is not None and waiting is not self._writer:
+            self._writer = waiting
+            if waiting:
+                self._loop.add_writer(descriptor, self._flush)
+            else:
+                self._loop.remove_writer(descriptor)
         if was_full and self.has_room:
             self._on_room()
+        if self._finishing and not waiting and self._transport is not None:
+            self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_BYTES)
+        with self._lock:
+            self._descriptor = os.dup(transport.get_extra_info("socket").fileno())
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -106,14 +155,14 @@ class Channel(asyncio.Protocol):
         self._on_lost(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            if self._writer:
+                self._loop.remove_writer(descriptor)
+                self._writer = False
+            os.close(descriptor)
         self._on_lost(None)
-
-    def pause_writing(self) -> None:
-        self._writable = False
-
-    def resume_writing(self) -> None:
-        self._writable = True
-        self._flush()
 
 
 class ChunkAssembler:

@@ -27,7 +27,8 @@ from gateway.settings import ServerSettings, Settings
 
 __all__ = ["ROUTES", "create_app", "middleware"]
 
-ROUTES: list[BaseRoute] = [*operations.ROUTES, *openai.ROUTES, *admin.ROUTES, *unbuilt.ROUTES]
+# Looked through in order: what is asked most comes first.
+ROUTES: list[BaseRoute] = [*openai.ROUTES, *operations.ROUTES, *admin.ROUTES, *unbuilt.ROUTES]
 
 
 def middleware(server: ServerSettings, metrics: Metrics) -> list[Middleware]:

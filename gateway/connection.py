@@ -9,10 +9,14 @@ route, and after the end of a response too.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.corked_transport import CorkedTransport
+from gateway.request_reader import RequestReader
 
 __all__ = ["Connection", "connection_class", "connection_of"]
 
@@ -26,7 +30,7 @@ def connection_of(scope: Scope) -> Connection | None:
     return connection
 
 
-class Connection(HttpToolsProtocol):
+class Connection(RequestReader):
     """A connection that knows what waits in it."""
 
     client_stall_s = 60.0
@@ -35,10 +39,14 @@ class Connection(HttpToolsProtocol):
     _waited_bytes = 0
     _waited_since_s = 0.0
     _answering: RequestResponseCycle | None = None
+    _lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
+        self._corked = CorkedTransport(transport, self.loop)
+        self.transport = cast(asyncio.Transport, self._corked)
+        self._watchers: set[Callable[[], None]] = set()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -48,8 +56,16 @@ class Connection(HttpToolsProtocol):
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 
+    def on_response_complete(self) -> None:
+        self._corked.flush()  # before the request is accounted for and logged
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_looking()
+        self._lost = True
+        watchers, self._watchers = self._watchers, set()
+        for on_lost in watchers:
+            on_lost()
         # A pipelined request replaces ``cycle`` before the one before it is answered; that one must hear of this too.
         answering = self._answering
         if answering is not None and not answering.response_complete:
@@ -66,6 +82,17 @@ class Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._stop_looking()
         super().resume_writing()
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Calls it once, when the connection is lost; soon, if it is."""
+        if self._lost:
+            self.loop.call_soon(on_lost)
+        else:
+            self._watchers.add(on_lost)
+
+    def unwatch(self, on_lost: Callable[[], None]) -> None:
+        """Idempotent."""
+        self._watchers.discard(on_lost)
 
     @property
     def waiting_bytes(self) -> int:

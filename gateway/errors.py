@@ -71,7 +71,10 @@ __all__ = [
 
 
 class GatewayError(Exception):
-    """Base of all. ``message`` is for a person; ``param`` names the request field at fault, when one is."""
+    """Base of all. ``message`` is for a person; ``param`` names the request field at fault, when one is.
+
+    A message can always be encoded: bytes of a file name that are not UTF-8 are shown by their numbers.
+    """
 
     status: ClassVar[int] = 500
     default_code: ClassVar[str] = "internal_error"
@@ -87,6 +90,7 @@ class GatewayError(Exception):
         retry: bool | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
+        message = message.encode(errors="backslashreplace").decode()
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code

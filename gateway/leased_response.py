@@ -1,17 +1,16 @@
 """An answer that holds a lease while its worker makes it.
 
-One request runs as three tasks beside each other:
+One request runs as two tasks beside each other:
 
 - *produce* takes the lease and puts the worker's events into the outbox. The lease ends when the terminal event is in the
   outbox, not when a slow client has read it.
-- *transmit* sends what waits there. Headers go out at the first piece, or after ``keepalive_s`` without one; until then an
-  error has its real status. From then on a keep-alive follows each ``keepalive_s`` of silence, and an error is one event and
-  the format's end marker. An unstreamed answer sends nothing until it is whole.
-- *gone* awaits the client's disconnect.
+- *transmit*, the request's own task, sends what waits there. Headers go out at the first piece, or after ``keepalive_s``
+  without one; until then an error has its real status. From then on a keep-alive follows each ``keepalive_s`` of silence, and
+  an error is one event and the format's end marker. An unstreamed answer sends nothing until it is whole.
 
-Whichever of transmit and gone ends first ends all three, and ending *produce* cancels the request in the worker. A client
-that lets :data:`MAX_WAITING_BYTES` pile up is cut here; one that takes no byte for ``client_stall_s`` is cut by its connection
-(``connection.py``), which this response sees as a disconnect.
+A client that leaves ends both, and ending *produce* cancels the request in the worker. A client that lets
+:data:`MAX_WAITING_BYTES` pile up is cut here; one that takes no byte for ``client_stall_s`` is cut by its connection
+(``connection.py``), which this response sees as a departure.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Literal
 
 from starlette.types import Receive, Scope, Send
 
 from engines.wire import Event, Failed, Finished, TextDelta, TextRequest
 from gateway.connection import connection_of
+from gateway.departure import Departure
 from gateway.errors import GatewayError, InternalError, ModelUnloaded, WorkerDied, from_wire
 from gateway.logs import note
 from gateway.outbox import Outbox
@@ -67,9 +66,10 @@ class LeasedResponse:
         self._stream = stream
         self._body = body
         self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
-        self._outbox = Outbox()
+        self._outbox = Outbox() if stream is not None else Outbox(separate=0)
         self._producing: asyncio.Task[None] | None = None
-        self._gone: asyncio.Task[None] | None = None
+        self._departure: Departure | None = None
+        self._left = False
         self._began_s = time.perf_counter()
         self._first_text_s: float | None = None
         self._tokens = 0  # seen in deltas: what a cancelled request is counted with
@@ -79,25 +79,32 @@ class LeasedResponse:
         self._connection = connection_of(scope)
         client = scope.get("client")
         client_name = scope["state"].get("client") or (client[0] if client else "unknown")
-        transmit = self._transmit_body(send) if self._stream is None else self._transmit_stream(send, self._stream)
-        transmitting = asyncio.create_task(transmit)
+        outcome: Outcome = "cancelled"
+        transmitting = asyncio.current_task()
+        assert transmitting is not None
+        self._transmitting = transmitting
         self._producing = asyncio.create_task(self._produce(client_name, scope["path"]))
-        self._gone = asyncio.create_task(_wait_for_disconnect(receive))
-        tasks = (transmitting, self._producing, self._gone)
+        self._departure = Departure(scope, receive, self._leave)
         self._services.live.add(self)
         try:
-            await asyncio.wait((transmitting, self._gone), return_when=asyncio.FIRST_COMPLETED)
+            error = await self._transmit(send)
+            outcome = "ok" if self._outbox.error is None else "error"
+        except asyncio.CancelledError:
+            if not self._left or transmitting.uncancel() > 0:
+                raise
+            error = None  # there is nobody to be told
+        except Exception:
+            outcome = "error"
+            raise
         finally:
-            for task in tasks:
-                task.cancel()
+            self._departure.unwatch()
             try:
-                await asyncio.wait(tasks)
+                if not self._producing.done():
+                    self._producing.cancel()
+                    await asyncio.wait([self._producing])
             finally:
                 self._services.live.discard(self)
-                self._account(scope, transmitting)
-        if transmitting.cancelled():
-            return
-        error = transmitting.result()
+                self._account(scope, outcome)
         if error is not None:
             raise error
 
@@ -106,6 +113,10 @@ class LeasedResponse:
         self._outbox.fail(error)
         if self._producing is not None:
             self._producing.cancel()
+
+    def _leave(self) -> None:
+        self._left = True
+        self._transmitting.cancel()
 
     # --- produce ----------------------------------------------------------------------------------------------------
 
@@ -139,8 +150,13 @@ class LeasedResponse:
             raise errors.exceptions[0] from errors
 
     async def _serve_choice(self, lease: Lease, index: int, request: TextRequest) -> None:
-        async with _closing(lease.stream(request)) as events:
+        events = lease.stream(request)
+        try:
             self._finishes[index] = await self._read(index, events)
+        finally:
+            # So that a cancelled request is cancelled now, and not when the iterator is collected.
+            if (close := getattr(events, "aclose", None)) is not None:
+                await close()
         self._outbox.finish(index, self._finishes[index])
 
     async def _read(self, index: int, events: AsyncIterator[Event]) -> Finished:
@@ -167,10 +183,16 @@ class LeasedResponse:
         """Gives a client up that does not read."""
         if self._connection is not None:
             self._connection.abort()
-        if self._gone is not None:
-            self._gone.cancel()
+        if self._departure is not None:
+            self._departure.leave()
 
     # --- transmit ---------------------------------------------------------------------------------------------------
+
+    async def _transmit(self, send: Send) -> GatewayError | None:
+        """Sends the answer; returns an error that came before anything was sent."""
+        if self._stream is None:
+            return await self._transmit_body(send)
+        return await self._transmit_stream(send, self._stream)
 
     async def _transmit_stream(self, send: Send, stream: StreamFormat) -> GatewayError | None:
         """Sends the stream; returns an error that came before the headers went out."""
@@ -216,13 +238,7 @@ class LeasedResponse:
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
-    def _account(self, scope: Scope, transmitting: asyncio.Task[GatewayError | None]) -> None:
-        error = self._outbox.error
-        outcome: Outcome = "ok"
-        if not transmitting.done() or transmitting.cancelled():
-            outcome = "cancelled"
-        elif error is not None or transmitting.exception() is not None:
-            outcome = "error"
+    def _account(self, scope: Scope, outcome: Outcome) -> None:
         finishes = self._finishes.values()
         prompt_tokens = sum(finish.usage.prompt_tokens for finish in finishes)
         whole = len(finishes) == len(self._requests)
@@ -235,19 +251,8 @@ class LeasedResponse:
             first_text_s=self._first_text_s,
         )
         note(scope, model=self._model.id, outcome=outcome, tokens=completion_tokens)
-        if error is not None:
-            note(scope, code=error.code)
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
-    """Closes an iterator that can be closed, so that a cancelled request is cancelled now and not when it is collected."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
+        if self._outbox.error is not None:
+            note(scope, code=self._outbox.error.code)
 
 
 def _in_flight(error: GatewayError) -> GatewayError:
@@ -255,8 +260,3 @@ def _in_flight(error: GatewayError) -> GatewayError:
     if isinstance(error, WorkerDied):
         error.retry = False
     return error
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from starlette.types import Scope
@@ -18,11 +20,17 @@ __all__ = ["LineFormatter", "configure_logging", "log_event", "note", "notes_of"
 
 _FIELDS = "innkeeper_fields"
 _NOTES = "log"
+_QUOTED = re.compile('[ "=]')
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: Any) -> None:
     """Writes one event with its fields; None values are left out."""
-    logger.log(level, event, extra={_FIELDS: {name: value for name, value in fields.items() if value is not None}})
+    if not logger.isEnabledFor(level):
+        return
+    # Made here, since the logger would look the caller up in the stack, which no line shows.
+    record = logging.LogRecord(logger.name, level, "", 0, event, None, None)
+    setattr(record, _FIELDS, {name: value for name, value in fields.items() if value is not None})
+    logger.handle(record)
 
 
 def note(scope: Scope, **fields: Any) -> None:
@@ -40,9 +48,8 @@ class LineFormatter(logging.Formatter):
     """One record a line; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields: dict[str, Any] = getattr(record, _FIELDS, {})
-        words = [at, record.levelname.lower(), record.name, record.getMessage()]
+        words = [_shown_time(record.created), record.levelname.lower(), record.name, record.getMessage()]
         words += [f"{name}={_shown(value)}" for name, value in fields.items()]
         line = " ".join(words).replace("\n", "\\n")
         if record.exc_info:
@@ -54,7 +61,18 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     text = str(value)
-    return text if text.isprintable() and not set(text) & set(' "=') and text else json.dumps(text)
+    return text if text.isprintable() and not _QUOTED.search(text) and text else json.dumps(text)
+
+
+def _shown_time(seconds: float) -> str:
+    """ISO 8601 in UTC, with milliseconds."""
+    milliseconds = int(seconds * 1000)
+    return f"{_shown_second(milliseconds // 1000)}.{milliseconds % 1000:03}Z"
+
+
+@lru_cache(maxsize=2)
+def _shown_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def configure_logging(level: int = logging.INFO) -> None:
@@ -64,4 +82,6 @@ def configure_logging(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # Looked up for every record otherwise, and in no line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # the server says itself what it does

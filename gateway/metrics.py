@@ -8,6 +8,7 @@ metric                                 kind      labels, and what it counts
 ``innkeeper_tokens_total``             counter   model, kind (prompt, completion)
 ``innkeeper_first_text_seconds``       histogram model: from the request's parse to its first text
 ``innkeeper_answers_active``           gauge     inference requests under way
+``innkeeper_asyncio_tasks``            gauge     asyncio tasks of the gateway
 ====================================== ========= ================================================================
 
 The residency's numbers (leases, queue, budget, workers) join them through a collector (``residency_metrics.py``).
@@ -15,6 +16,8 @@ The residency's numbers (leases, queue, budget, workers) join them through a col
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -24,6 +27,14 @@ __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FIRST_TEXT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+def _task_count() -> int:
+    """Tasks of the running loop; 0 where none runs."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0
 
 
 class Metrics:
@@ -47,13 +58,22 @@ class Metrics:
         )
         self.active = Gauge("innkeeper_answers_active", "Inference requests under way.", registry=self._registry)
 
+        # ``labels`` takes a lock and checks each value, for every request; these remember what it answered.
+        self._requests_of = cache(self._requests.labels)
+        self._answers_of = cache(self._answers.labels)
+        self._tokens_of = cache(self._tokens.labels)
+        self._first_text_of = cache(self._first_text.labels)
+
+        tasks = Gauge("innkeeper_asyncio_tasks", "Asyncio tasks of the gateway.", registry=self._registry)
+        tasks.set_function(_task_count)
+
     def add(self, collector: Collector) -> None:
         """Adds numbers that are read when they are asked for."""
         self._registry.register(collector)
 
     def requested(self, route: str, method: str, status: int) -> None:
         """One HTTP request was answered."""
-        self._requests.labels(route, method, str(status)).inc()
+        self._requests_of(route, method, str(status)).inc()
 
     def answered(
         self,
@@ -65,11 +85,11 @@ class Metrics:
         first_text_s: float | None,
     ) -> None:
         """One inference request ended."""
-        self._answers.labels(model, outcome).inc()
-        self._tokens.labels(model, "prompt").inc(prompt_tokens)
-        self._tokens.labels(model, "completion").inc(completion_tokens)
+        self._answers_of(model, outcome).inc()
+        self._tokens_of(model, "prompt").inc(prompt_tokens)
+        self._tokens_of(model, "completion").inc(completion_tokens)
         if first_text_s is not None:
-            self._first_text.labels(model).observe(first_text_s)
+            self._first_text_of(model).observe(first_text_s)
 
     def text(self) -> bytes:
         """All of them in Prometheus' text format."""

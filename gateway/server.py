@@ -105,7 +105,7 @@ def _all_loopback(server: ServerSettings) -> bool:
 def _addresses(server: ServerSettings) -> list[tuple[socket.AddressFamily, Any]]:
     try:
         found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter where the name is none that DNS could have
         raise StartError(f"server.host {server.host!r} is not an address of this machine: {error}") from error
     return [(family, address) for family, _type, _proto, _name, address in found]
 

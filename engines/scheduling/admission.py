@@ -19,7 +19,7 @@ class Decision(Enum):
 
     ADMIT = "admit"  # its prefill may begin
     WAIT = "wait"  # it fits alone: when rows have left, or the grant has grown
-    REFUSE = "refuse"  # it would not fit the grant alone
+    GROW = "grow"  # it would not fit alone: only a larger grant helps
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class KvCost:
     def longest_row(self, total_bytes: int) -> int | None:
         """Tokens of the longest row within these bytes, a multiple of the step; None: any length."""
         windowed = self.window_bytes_per_token * self.window_tokens
-        if total_bytes <= self.row_bytes(self.window_tokens):
+        if total_bytes < self.row_bytes(self.window_tokens):
             steps = total_bytes // (KV_STEP * (self.bytes_per_token + self.window_bytes_per_token) or 1)
             return steps * KV_STEP
         if self.bytes_per_token == 0:
@@ -64,7 +64,11 @@ class KvAdmission:
         """May a row that grows to ``row`` tokens join rows that grow to ``running`` tokens?"""
         if self.fits([*running, row]):
             return Decision.ADMIT
-        return Decision.WAIT if self.fits([row]) else Decision.REFUSE
+        return Decision.WAIT if self.fits([row]) else Decision.GROW
+
+    def missing(self, row: int) -> int:
+        """Bytes beyond the grant that a row of this length takes alone; 0 where it fits."""
+        return 0 if self.grant_bytes is None else max(0, self.cost.row_bytes(row) - self.grant_bytes)
 
     @property
     def longest_row(self) -> int | None:

@@ -7,6 +7,9 @@ row. Rows may be submitted and cancelled between any two ticks.
 Where kernels are lazy the batch runs one token ahead: when a token is reported, the next is already drawn. A row that leaves
 early loses that token; one that is preempted draws the same one again when it resumes, since a draw depends only on the
 row's seed and the token's position.
+
+A row that the KV grant could not hold even alone is passed over: ``growth`` says what it lacks, and a larger grant or a denial
+ends its wait.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ import mlx.core as mx
 from mlx_lm.generate import PromptProcessingBatch, StopSequences
 from mlx_lm.models.cache import make_prompt_cache
 
-from engines.scheduling.admission import Decision, KvAdmission
+from engines.scheduling.admission import KV_STEP, Decision, KvAdmission
+from engines.scheduling.growth import GROWTH_WAIT_S, asked, asked_ahead
 from engines.scheduling.pacing import LARGEST_CHUNK, Pacer
+from engines.text.cache_room import fit
 from engines.text.decoding_batch import DecodingBatch
 from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 
@@ -49,6 +54,13 @@ class _Prefill:
     row: Row
     batch: PromptProcessingBatch
     done: int = 0  # tokens already in its cache
+
+
+def _chunk_end(start: int, tokens: int) -> int:
+    """Where a chunk of at most so many tokens ends: on a step of the caches where it reaches one, so that they grow in place."""
+    end = start + tokens
+    step = end // KV_STEP * KV_STEP
+    return step if step > start else end
 
 
 class Batcher:
@@ -92,7 +104,7 @@ class Batcher:
     @property
     def busy(self) -> bool:
         """True while a step would do something."""
-        return bool(self._queue) or self._prefill is not None or self._decoding is not None
+        return self._prefill is not None or self._decoding is not None or any(map(self._actionable, self._queue))
 
     @property
     def kv_bytes(self) -> int:
@@ -141,20 +153,35 @@ class Batcher:
 
     # --- joining ---
 
+    def _actionable(self, row: Row) -> bool:
+        """A waiting row whose wait may end without anybody's help: it can start, or give up."""
+        return self.admission.missing(row.least_tokens) == 0 or self._gives_up(row)
+
+    def _gives_up(self, row: Row) -> bool:
+        return row.waits_until is not None and self._clock() >= row.waits_until
+
     def _start_next(self, events: list[RowEvent]) -> None:
-        """Starts the head of the queue where there is a place for it. None overtakes another."""
-        while self._queue and self._prefill is None and len(self._rows) < self._width:
-            row = self._queue[0]
-            decision = self.admission.decide(self._projected(row), self._lengths())
-            if decision is Decision.WAIT:
+        """Starts the head of the queue where there is a place for it."""
+        while self._prefill is None and len(self._rows) < self._width:
+            row = self._take_next(events)
+            if row is None:
                 return
-            self._queue.popleft()
-            if decision is Decision.REFUSE:
-                refused = RowRefused(row.id, row.least_tokens, self.admission.longest_row or 0)
-                events.append(RowStopped(row.id) if row.resumed else refused)
-                continue
             self._prefill = _Prefill(row, self._prompt_batch(row))
             events.append(RowStarted(row.id))
+
+    def _take_next(self, events: list[RowEvent]) -> Row | None:
+        """The first row that may start. None overtakes another, but one that only a larger grant could help."""
+        for row in tuple(self._queue):
+            decision = self.admission.decide(self._projected(row), self._lengths())
+            if decision is Decision.WAIT:
+                return None
+            if decision is Decision.ADMIT:
+                self._queue.remove(row)
+                return replace(row, waits_until=None)
+            if self._gives_up(row):
+                self._queue.remove(row)
+                events.append(RowStopped(row.id))
+        return None
 
     def _prompt_batch(self, row: Row) -> PromptProcessingBatch:
         cache = make_prompt_cache(self._model)
@@ -178,11 +205,12 @@ class Batcher:
         prefill = self._prefill
         assert prefill is not None
         row, batch = prefill.row, prefill.batch
-        end = min(prefill.done + self._pacer.chunk_tokens, len(row.tokens) - 1)
+        end = min(_chunk_end(prefill.done, self._pacer.chunk_tokens), len(row.tokens) - 1)
         if end > prefill.done:
             started = self._clock()
             batch.prompt([list(row.tokens[prefill.done : end])])
             self._pacer.observe(end - prefill.done, self._clock() - started)
+            fit(batch.prompt_cache)
             prefill.done = end
         if prefill.done == len(row.tokens) - 1:
             self._prefill = None
@@ -210,7 +238,7 @@ class Batcher:
         if self._decoding is None:
             self._decoding = joining
         else:
-            self._decoding.extend(joining)  # type: ignore[no-untyped-call]
+            self._decoding.extend(joining)
 
     # --- decoding and leaving ---
 
@@ -260,16 +288,20 @@ class Batcher:
         return lengths
 
     def _make_room(self, events: list[RowEvent]) -> None:
-        """Preempts the youngest rows while all together have outgrown the grant; one that has alone ends there."""
-        while (lengths := self._lengths()) and not self.admission.fits(lengths):
-            if len(lengths) > 1 or self._prefill is not None:
-                self._preempt_youngest()
-                continue
-            (row_id,) = self._rows
-            self._leave(row_id)
-            events.append(RowStopped(row_id))
+        """Preempts the youngest rows while all together have outgrown the grant.
 
-    def _preempt_youngest(self) -> None:
+        One that has so alone waits for a larger grant; it ends where it is if there can be none.
+        """
+        while (lengths := self._lengths()) and not self.admission.fits(lengths):
+            if len(lengths) == 1 and self._decoding is not None:
+                (row,) = self._rows.values()
+                if row.most_tokens is not None and row.most_tokens < lengths[0]:
+                    self._leave(row.id)
+                    events.append(RowStopped(row.id))
+                    continue
+            self._preempt_youngest(alone=len(lengths) == 1)
+
+    def _preempt_youngest(self, *, alone: bool) -> None:
         """Puts the row that joined last back to the head of the queue, with what it has drawn so far as its prompt."""
         if self._prefill is not None:
             self._queue.appendleft(self._prefill.row)
@@ -279,12 +311,39 @@ class Batcher:
         assert batch is not None
         row, tokens = self._rows[batch.uids[-1]], batch.history(-1)
         self._leave(row.id)
-        resumed = replace(
-            row,
-            tokens=tokens,
-            max_tokens=row.max_tokens - (len(tokens) - len(row.tokens)),
-            least_tokens=max(row.least_tokens, len(tokens) + 1),
-            expected_tokens=max(row.expected_tokens, len(tokens) + 1),
-            resumed=True,
-        )
-        self._queue.appendleft(resumed)
+        self._queue.appendleft(row.resuming(tokens, self._clock() + GROWTH_WAIT_S if alone else None))
+
+    # --- a larger grant ---
+
+    def growth(self) -> tuple[int, int] | None:
+        """The row that the grant cannot hold alone, or soon not any more, and the bytes beyond the grant it asks for."""
+        longest = self.admission.longest_row
+        if longest is None:
+            return None
+        if self._decoding is not None and self._prefill is None and len(self._rows) == 1:
+            (row,) = self._rows.values()
+            wanted = asked_ahead(row.lengths, len(self._decoding.tokens[0]), longest)
+            if wanted is not None:
+                return row.id, self.admission.missing(wanted)
+        for row in self._queue:
+            wanted = asked(row.lengths, longest)
+            if wanted is not None:
+                return row.id, self.admission.missing(wanted)
+        return None
+
+    def deny_growth(self, row_id: int, most_bytes: int) -> list[RowEvent]:
+        """No grant will ever be larger than this. What a row then ends with, if it cannot do with so much."""
+        most = self.admission.cost.longest_row(most_bytes)
+        if most is None:
+            return []
+        if row_id in self._rows:
+            self._rows[row_id] = replace(self._rows[row_id], most_tokens=most)
+        for place, row in enumerate(self._queue):
+            if row.id != row_id:
+                continue
+            if row.least_tokens <= most:
+                self._queue[place] = replace(row, most_tokens=most)
+                return []
+            del self._queue[place]
+            return [RowStopped(row_id) if row.resumed else RowRefused(row_id, row.least_tokens, most)]
+        return []

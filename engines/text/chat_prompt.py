@@ -96,7 +96,8 @@ class ChatEncoder:
 
 def _mapping(message: ChatMessage) -> dict[str, Any]:
     """The message as templates read it. Arguments of tool calls are objects there, and JSON text in the OpenAI shape."""
-    mapping: dict[str, Any] = {"role": message.role, "content": message.content}
+    # An assistant's message that only calls tools has no content; most templates join it to a string, so it is an empty one.
+    mapping: dict[str, Any] = {"role": message.role, "content": message.content or ""}
     mapping |= message.extra
     calls = mapping.get("tool_calls")
     if isinstance(calls, list):

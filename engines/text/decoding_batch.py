@@ -10,6 +10,7 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx_lm.generate import GenerationBatch
 
+from engines.text.cache_room import fit, keep_rows
 from engines.text.sampling import SamplerPlan, SamplingParameters, log_probabilities
 
 __all__ = ["DecodingBatch"]
@@ -68,6 +69,22 @@ class DecodingBatch(GenerationBatch):
         mx.async_eval(self._next_tokens, [row for row in logprobs if row is not None])  # type: ignore[no-untyped-call]
         for tokens, token in zip(self.tokens, cast(list[int], inputs.tolist()), strict=True):
             tokens.append(token)
+
+    def extend(self, batch: GenerationBatch) -> None:
+        """Takes the rows of another batch, which is of no use afterwards."""
+        super().extend(batch)  # type: ignore[no-untyped-call]
+        batch.prompt_cache = []
+        for cache in self.prompt_cache:  # so that what each was made from is let go before the next is made
+            mx.eval(cache.state)
+        fit(self.prompt_cache)
+
+    def filter(self, keep: list[int]) -> None:
+        """Keeps these rows; the room of the others is free when this returns."""
+        caches, self.prompt_cache = self.prompt_cache, []
+        super().filter(keep)
+        if keep:
+            keep_rows(caches, keep)
+            self.prompt_cache = caches
 
     def extract_cache(self, idx: int) -> list[Any]:
         """Nothing keeps the cache of a row that has finished."""

@@ -14,6 +14,7 @@ from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, Inv
 from engines.gguf import kernels
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
+from engines.scheduling.growth import OPEN_ANSWER
 from engines.scheduling.pacing import Pacer
 from engines.text.adapt import FusedAttention
 from engines.text.batcher import Batcher, LanguageModel
@@ -27,6 +28,7 @@ from engines.wire import (
     Failed,
     Finished,
     FinishReason,
+    GrowRequest,
     MemoryReport,
     TextPrompt,
     TextRequest,
@@ -34,8 +36,6 @@ from engines.wire import (
 )
 
 __all__ = ["GgufTextEngine", "PreparedText", "Tokenizer"]
-
-_UNBOUNDED_ANSWER = 1024  # tokens projected for an answer without max_tokens; it may grow past them
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class PreparedText:
 
     tokens: tuple[int, ...]
     max_tokens: int
-    least_tokens: int  # prompt and answer: without room for these in the KV grant it is refused
+    least_tokens: int  # prompt and answer: without room for these in the KV grant it is not started
     expected_tokens: int  # prompt and answer, as projected for admission
     sampling: SamplingParameters
     stop: tuple[str, ...]
@@ -146,7 +146,7 @@ class GgufTextEngine:
             tokens=tokens,
             max_tokens=room if asked is None else asked,
             least_tokens=len(tokens) + (1 if asked is None else asked),
-            expected_tokens=len(tokens) + (min(room, _UNBOUNDED_ANSWER) if asked is None else asked),
+            expected_tokens=len(tokens) + (min(room, OPEN_ANSWER) if asked is None else asked),
             sampling=SamplingParameters(
                 seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
                 temperature=sampling.temperature,
@@ -213,10 +213,17 @@ class GgufTextEngine:
         except Exception as error:  # whatever the forward pass raises, every row depends on it
             log.exception("the forward pass failed")
             return self._fail_all(error)
+        self._bound_cache()
         events = []
         for row_event in row_events:
             events += self._answer(row_event)
         return events
+
+    def _bound_cache(self) -> None:
+        """MLX's unused buffers count in the grant too, beside the KV."""
+        grant = self._batcher.admission.grant_bytes
+        if grant is not None and self._batcher.kv_bytes + mx.get_cache_memory() > grant:
+            mx.clear_cache()
 
     def set_cores(self, cores: int) -> None:
         """This worker's share of the CPU cores."""
@@ -225,6 +232,16 @@ class GgufTextEngine:
     def set_grant(self, grant_bytes: int) -> None:
         """Holds for rows that run too: the youngest give way, and start again when there is room."""
         self._batcher.admission = replace(self._batcher.admission, grant_bytes=grant_bytes)
+
+    def growth(self) -> GrowRequest | None:
+        growth = self._batcher.growth()
+        return None if growth is None else GrowRequest(request_id=growth[0], bytes=growth[1])
+
+    def deny_growth(self, request_id: int, most_bytes: int) -> None:
+        """A request that has begun ends with ``length`` where the grant ends; one that has not fails, unless it can do with so
+        much."""
+        for event in self._batcher.deny_growth(request_id, most_bytes):
+            self._ended += self._answer(event)
 
     def shed(self, byte_count: int) -> None:
         """There are no prompt caches yet: only MLX's own unused buffers can be given back."""
@@ -325,6 +342,6 @@ def _describe(error: Exception) -> str:
 
 def _too_long_for_grant(event: RowRefused) -> ContextLengthExceeded:
     return ContextLengthExceeded(
-        f"Prompt and answer need {event.needed_tokens} tokens of KV cache; this model's memory grant holds "
-        f"{event.granted_tokens}. Ask for fewer max_tokens, shorten the prompt, or raise kv_grant."
+        f"Prompt and answer need {event.needed_tokens} tokens of KV cache; the memory that this model can be granted holds "
+        f"{event.granted_tokens}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget."
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from engines.errors import CheckpointError, GgufFormatError
 from engines.gguf import kernels
 from engines.gguf.model import build_model
 from engines.gguf.tokenizer import GgufTokenizer
-from engines.header import read_header
+from engines.header import GgufHeader, read_header
 from engines.interface import EngineInfo, ReportProgress
 from engines.scheduling.admission import KvCost
 from engines.text.batcher import LanguageModel, can_batch
@@ -30,7 +31,7 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
     """
     spec = load.spec
     header = read_header(spec.paths[0])
-    tokenizer = GgufTokenizer.from_metadata(header.metadata)  # first: a file without one is known at once
+    tokenizer = _tokenizer(header)  # first: a file without one is known at once
     chat = ChatEncoder(tokenizer)
     built = build_model(header, report, dtype=spec.dtype, context=spec.context)
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
@@ -51,6 +52,16 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
         load.grant_bytes,
         runs_ahead=kernels.backend().lazy,
     )
+
+
+def _tokenizer(header: GgufHeader) -> GgufTokenizer:
+    """The tokenizer reads metadata and knows no file: here its errors get one."""
+    try:
+        return GgufTokenizer.from_metadata(header.metadata)
+    except GgufFormatError:
+        raise
+    except CheckpointError as error:
+        raise type(error)(f"{header.path}: {error.message}") from error
 
 
 def _width(model: LanguageModel, concurrency: int | None, default: int) -> int:

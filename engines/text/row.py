@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import mlx.core as mx
 
+from engines.scheduling.growth import OPEN_ANSWER, RowLengths
 from engines.text.sampling import SamplingParameters
 
 __all__ = ["Row", "RowEvent", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
@@ -23,7 +24,9 @@ class Row:
         least_tokens: the length, prompt and answer, without which the row is not worth starting.
         expected_tokens: the length for which KV cache is projected, where the grant could hold it; at least ``least_tokens``.
         sampling: how it is drawn.
+        most_tokens: the longest that any grant could ever hold, once that is known.
         resumed: it has been preempted.
+        waits_until: it outgrew the grant alone; without a larger one by then it ends where it is.
     """
 
     id: int
@@ -32,7 +35,28 @@ class Row:
     least_tokens: int
     expected_tokens: int
     sampling: SamplingParameters
+    most_tokens: int | None = None
     resumed: bool = False
+    waits_until: float | None = None
+
+    @property
+    def lengths(self) -> RowLengths:
+        return RowLengths(self.least_tokens, self.expected_tokens, len(self.tokens) + self.max_tokens, self.most_tokens)
+
+    def resuming(self, tokens: tuple[int, ...], waits_until: float | None) -> Row:
+        """The row with what it has drawn so far as its prompt. ``waits_until`` is set where it was alone."""
+        length = len(tokens) + 1
+        end = len(self.tokens) + self.max_tokens
+        expected = max(self.expected_tokens, length)
+        return replace(
+            self,
+            tokens=tokens,
+            max_tokens=end - len(tokens),
+            least_tokens=max(self.least_tokens, length),
+            expected_tokens=expected if waits_until is None else max(expected, min(end, len(tokens) + OPEN_ANSWER)),
+            resumed=True,
+            waits_until=waits_until,
+        )
 
 
 @dataclass(frozen=True)
@@ -54,14 +78,14 @@ class RowToken:
 
 @dataclass(frozen=True)
 class RowStopped:
-    """The row ended without another token: even alone it has outgrown the KV grant."""
+    """The row ended without another token: even alone it has outgrown the KV grant, and got no larger one in time."""
 
     id: int
 
 
 @dataclass(frozen=True)
 class RowRefused:
-    """The row was not started: even alone it needs more KV cache than the grant holds. Both in tokens."""
+    """The row was not started: even alone it needs more KV cache than any grant could hold. Both in tokens."""
 
     id: int
     needed_tokens: int

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Generator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -19,7 +20,11 @@ _READ_S = 330.0  # a request may wait for a model to load before the first byte 
 
 
 class RequestRefused(CliError):
-    """The gateway answered with an error; the message is its own."""
+    """The gateway answered with an error; the message is its own, ``code`` too ("" where it told none)."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class GatewayClient:
@@ -43,14 +48,44 @@ class GatewayClient:
 
     def models(self) -> list[dict[str, Any]]:
         """The models the gateway offers, as ``/v1/models`` tells them."""
+        try:
+            return list(self.ask("GET", "/v1/models")["data"])
+        except (KeyError, TypeError) as error:
+            raise self._stranger() from error
+
+    def ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, patient: bool = False, **query: str
+    ) -> dict[str, Any]:
+        """The object that the gateway answers with. ``patient``: however long it takes."""
+        timeout = httpx.Timeout(None, connect=_CONNECT_S) if patient else self._http.timeout
         with self._errors():
-            response = self._http.get("/v1/models")
+            response = self._http.request(method, path, json=body, params=query or None, timeout=timeout)
             self._check(response)
         try:
-            models = response.json()["data"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CliError(f"{self.url} answers, but not as Innkeeper does: is INNKEEPER_URL right?") from error
-        return list(models)
+            answer = response.json()
+        except ValueError as error:
+            raise self._stranger() from error
+        if not isinstance(answer, dict):
+            raise self._stranger()
+        return answer
+
+    def ask_of_model(self, model: str, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A verb of ``/admin/models``; returns when it is done, however long that takes."""
+        return self.ask("POST", f"/admin/models/{quote(model, safe='/:')}/{verb}", body, patient=True)
+
+    def events(self) -> Generator[tuple[str, dict[str, Any]], None, None]:
+        """Names and data of ``/admin/events``, until the gateway ends. Closing the iterator ends the stream."""
+        with self._errors(), self._http.stream("GET", "/admin/events") as response:
+            if response.is_error:
+                response.read()
+                self._check(response)
+            name = ""
+            for line in response.iter_lines():
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
 
     def chat(self, body: dict[str, Any]) -> Generator[str, None, None]:
         """Streams a chat answer's text. Closing the iterator cancels the answer. RequestRefused carries the server's words."""
@@ -72,13 +107,20 @@ class GatewayClient:
     def _check(self, response: httpx.Response) -> None:
         if response.is_success:
             return
+        code = ""
         try:
-            message = str(response.json()["error"]["message"])
-        except (ValueError, KeyError, TypeError):
+            error = response.json()["error"]
+            message, code = str(error["message"]), str(error.get("code") or "")
+        except (ValueError, KeyError, TypeError, AttributeError):
             message = f"{self.url} answers with status {response.status_code}: is INNKEEPER_URL right?"
         if response.status_code == 401:
             message += " (set INNKEEPER_API_KEY)"
-        raise RequestRefused(message)
+        if code == "insufficient_scope":
+            message += " (set INNKEEPER_API_KEY to a key that has it)"
+        raise RequestRefused(message, code)
+
+    def _stranger(self) -> CliError:
+        return CliError(f"{self.url} answers, but not as Innkeeper does: is INNKEEPER_URL right?")
 
     def _errors(self) -> _HttpErrors:
         return _HttpErrors(self.url)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engines.detect import Checkpoint, detect
 from engines.errors import UnsupportedModel
 from engines.footprint import Footprint, estimate
-from gateway.cli.output import print_fields, print_json, print_table
+from gateway.cli.output import print_fields, print_json, print_table, user_path
 from gateway.registry.sources import resolve_source
 from gateway.registry.values import format_bytes
 
@@ -37,7 +37,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the report. Raises EngineError or GatewayError, whose messages say what is wrong with the file."""
     is_source = args.file.startswith(("package:", "hf:"))
-    checkpoint = detect(resolve_source(args.file, Path.cwd()) if is_source else Path(args.file).expanduser())
+    checkpoint = detect(resolve_source(args.file, Path.cwd()) if is_source else user_path(args.file))
     try:
         footprint = estimate(checkpoint)
     except UnsupportedModel:

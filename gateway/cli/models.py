@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.cli.client import GatewayClient
-from gateway.cli.output import print_json, print_table
+from gateway.cli.output import print_json, print_table, user_path
 from gateway.registry.catalog import Catalog, ResolvedModel
 from gateway.registry.load import load_registry
 from gateway.registry.values import format_bytes
@@ -33,7 +33,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the list. Raises CliError or RegistryError."""
     if args.registry is not None:
-        models = [_of_registry(model) for model in Catalog(load_registry(args.registry.expanduser())).models]
+        models = [_of_registry(model) for model in Catalog(load_registry(user_path(args.registry))).models]
     else:
         with GatewayClient() as client:
             models = client.models()

@@ -6,8 +6,9 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable"]
+__all__ = ["CliError", "print_fields", "print_json", "print_table", "printable", "seconds", "user_path"]
 
 
 # C0 and C1 controls, and surrogates, which stand for the bytes of a file name that is not UTF-8 and cannot be printed.
@@ -18,9 +19,18 @@ class CliError(Exception):
     """A command cannot do what was asked; the message says why and what to do. ``main`` prints it and exits with 1."""
 
 
+def user_path(text: str | Path) -> Path:
+    """A path as it was typed, ``~`` and ``~user`` expanded. CliError for a user who is not known."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise CliError(f"{text}: there is no such home directory") from error
+
+
 def print_json(value: object) -> None:
-    """One JSON document, for programs."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON document, for programs. Surrogates, which stand for bytes that are not UTF-8, are replaced."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    print(text.encode(errors="replace").decode())
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
@@ -60,3 +70,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def printable(text: str, keep: str = "") -> str:
     """``text`` without control characters but those in ``keep``: a terminal obeys escape sequences, wherever they come from."""
     return _CONTROL.sub(lambda match: match[0] if match[0] in keep else "�", text)
+
+
+def seconds(value: float | None) -> str:
+    """A length of time for people: ``0.4 s``, ``12 s``, ``3 min``, ``2.5 h``; nothing for None."""
+    if value is None:
+        return ""
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"

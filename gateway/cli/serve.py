@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli.output import CliError
+from gateway.cli.output import CliError, user_path
 from gateway.registry.catalog import Catalog
 from gateway.registry.load import Registry, load_registry, single_model_registry
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def find_registry(named: Path | None) -> Path:
     """The registry file that was named, or the one in the working directory. CliError when there is none."""
     if named is not None:
-        return named.expanduser()
+        return user_path(named)
     if DEFAULT_REGISTRY.exists():
         return DEFAULT_REGISTRY
     raise CliError(
@@ -70,7 +70,7 @@ def port_number(text: str) -> int:
 
 def _single_model(model: Path) -> Registry:
     """The registry of one model, which must be usable: there is nothing else to serve."""
-    registry = single_model_registry(model.expanduser())
+    registry = single_model_registry(user_path(model))
     for resolved in Catalog(registry).models:
         if resolved.error is not None:
             raise resolved.error

@@ -42,7 +42,7 @@ class Cors:
 
         is_preflight = scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None
         if origin is None or not is_preflight:
-            await self._app(scope, receive, send_allowed)
+            await self._app(scope, receive, send_allowed if allowed else send)
         elif self._allows(origin):
             await send_allowed({"type": "http.response.start", "status": 204, "headers": _preflight(scope)})
             await send_allowed({"type": "http.response.body", "body": b""})

@@ -1,11 +1,13 @@
 """Errors become answers here: a GatewayError in its protocol's envelope, anything unexpected as a 500 with a request id.
 
 An unexpected error is logged once, with its trace. When the answer has begun, the connection is cut instead, since nothing
-that could be sent would be understood.
+that could be sent would be understood. A request that the closing server gives up, since its body is still on the way, is
+answered ``shutting_down``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from starlette.exceptions import HTTPException
@@ -13,13 +15,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.connection import connection_of
-from gateway.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.errors import GatewayError, InternalError, InvalidRequest, MethodNotAllowed, NotFound, ShuttingDown
 from gateway.logs import log_event, note
 from gateway.protocols.envelopes import render
+from gateway.services import Services
 
 __all__ = ["ErrorBoundary", "send_error"]
 
 logger = logging.getLogger("innkeeper.http")
+
+_RETRY_AFTER_S = 10.0
 
 
 class ErrorBoundary:
@@ -43,11 +48,17 @@ class ErrorBoundary:
             await self._app(scope, receive, send_watched)
         except ClientDisconnect:
             return  # it left while its body was read; there is nobody to answer
-        except Exception as error:
-            answer = _as_gateway_error(error, scope)
+        except asyncio.CancelledError:
+            if started or not _closing(scope):
+                raise
+            error = ShuttingDown("the server is shutting down", retry_after_s=_RETRY_AFTER_S)
+            note(scope, code=error.code)
+            await send_error(error, scope, send)
+        except Exception as problem:
+            answer = _as_gateway_error(problem, scope)
             if isinstance(answer, InternalError):
                 request_id = scope["state"].get("request_id")
-                logger.error("a request failed (id %s)", request_id, exc_info=error)
+                logger.error("a request failed (id %s)", request_id, exc_info=problem)
             if not started:
                 note(scope, code=answer.code)
                 await send_error(answer, scope, send)
@@ -55,6 +66,12 @@ class ErrorBoundary:
                 connection.abort()
             else:
                 log_event(logger, logging.WARNING, "answer cut short", id=scope["state"].get("request_id"))
+
+
+def _closing(scope: Scope) -> bool:
+    """Whether the server ends: it alone cancels requests then."""
+    services: Services = scope["app"].state.services
+    return services.residency.is_shutting_down
 
 
 def _as_gateway_error(error: Exception, scope: Scope) -> GatewayError:

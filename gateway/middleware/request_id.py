@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,7 +25,7 @@ class RequestId:
             await self._app(scope, receive, send)
             return
         given = header(scope, b"x-request-id")
-        request_id = given if given and _PLAIN.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        request_id = given if given and _PLAIN.fullmatch(given) else f"req_{os.urandom(16).hex()}"
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def send_named(message: Message) -> None:

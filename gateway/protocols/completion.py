@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from engines.wire import Finished, Usage
 from gateway.errors import GatewayError
@@ -15,8 +16,7 @@ from gateway.errors import GatewayError
 __all__ = ["BodyFormat", "Completion", "Piece", "StreamFormat", "total_usage"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Text that may be sent, and the end of its choice when that is known."""
 
     index: int
@@ -24,8 +24,7 @@ class Piece:
     finish: Finished | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """All of one choice."""
 
     index: int

@@ -20,6 +20,7 @@ from gateway.protocols.openai_stream import AnswerHead, OpenAIStream, encode_bod
 from gateway.protocols.options import (
     Limits,
     OptionTables,
+    characters_in,
     read_boolean,
     read_object,
     read_string,
@@ -111,10 +112,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 (frozen)
     """The request in ``body``. InvalidRequest (or RequestTooLarge) names the field, its value and what is allowed."""
-    options, ignored = sort_options(decode_object(body), OPTIONS)
+    options, ignored = sort_options(decode_object(body, limits.max_values), OPTIONS)
     model = read_string(options, "model")
     messages = parse_messages(options.get("messages"))
-    limits.check_chars(sum(len(message.content or "") for message in messages), "messages")
+    limits.check_chars(sum(map(_characters, messages)), "messages")
+    template_kwargs = read_template_kwargs(read_object(options, "chat_template_kwargs"))
+    limits.check_chars(characters_in(template_kwargs), "chat_template_kwargs")
     stream, include_usage = read_stream(options)
     return ChatRequest(
         model=model,
@@ -122,9 +125,14 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
         options=read_text_options(options),
         stream=stream,
         include_usage=include_usage,
-        template_kwargs=read_template_kwargs(read_object(options, "chat_template_kwargs")),
+        template_kwargs=template_kwargs,
         ignored=ignored,
     )
+
+
+def _characters(message: ChatMessage) -> int:
+    """What the message holds for a template; at least 1, so that a limit on characters bounds empty messages too."""
+    return max(1, len(message.content or "") + characters_in(message.extra))
 
 
 def read_stream(options: dict[str, Any]) -> tuple[bool, bool]:

@@ -77,7 +77,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa: B008 (frozen)
     """The request in ``body``. InvalidRequest (or RequestTooLarge) names the field, its value and what is allowed."""
-    options, ignored = sort_options(decode_object(body), OPTIONS)
+    options, ignored = sort_options(decode_object(body, limits.max_values), OPTIONS)
     model = read_string(options, "model")
     prompts = _prompts(options.get("prompt"), limits)
     stream, include_usage = read_stream(options)

@@ -45,7 +45,10 @@ class OpenAIStream(ABC):
 
     def __init__(self, head: AnswerHead, *, include_usage: bool = False) -> None:
         self._head = head.of(self.object_name)
-        self._tail: dict[str, Any] = {"usage": None} if include_usage else {}
+        # Every event of a piece is the same but for its one choice, so what stands around that is encoded once.
+        head_bytes = _encode(self._head).removesuffix(b"}")
+        self._before = b'data: %b,"choices":[' % head_bytes
+        self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._include_usage = include_usage
         self._usages: list[Usage] = []
 
@@ -55,12 +58,13 @@ class OpenAIStream(ABC):
 
     def render(self, pieces: Sequence[Piece]) -> bytes:
         """Events of these pieces."""
-        events = []
+        parts: list[bytes] = []
         for piece in pieces:
             if piece.finish is not None:
                 self._usages.append(piece.finish.usage)
-            events += [_event({**self._head, "choices": [choice], **self._tail}) for choice in self._choices(piece)]
-        return b"".join(events)
+            for choice in self._choices(piece):
+                parts += (self._before, _encode(choice), self._after)
+        return b"".join(parts)
 
     def end(self) -> bytes:
         """The usage chunk, where asked for, and the end marker."""

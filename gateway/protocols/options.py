@@ -23,6 +23,7 @@ __all__ = [
     "MAX_TOKENS",
     "Limits",
     "OptionTables",
+    "characters_in",
     "read_boolean",
     "read_integer",
     "read_number",
@@ -44,6 +45,11 @@ class Limits:
 
     max_inputs: int = 2048
     max_chars: int = 1_000_000
+
+    @property
+    def max_values(self) -> int:
+        """JSON values a body may hold: one a character, as many commas within texts, and some for what stands around."""
+        return 10_000 + 2 * self.max_chars
 
     def check_inputs(self, count: int, field: str) -> None:
         """RequestTooLarge for more than ``max_inputs`` inputs."""
@@ -84,6 +90,15 @@ def sort_options(body: Mapping[str, Any], tables: OptionTables) -> tuple[dict[st
         else:
             raise UnsupportedParameter(_unknown(name, tables), param=name[:100])
     return honoured, tuple(hints)
+
+
+def characters_in(value: Any) -> int:
+    """Characters of all texts within a JSON value, keys too."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(name) + characters_in(item) for name, item in value.items())
+    return sum(map(characters_in, value)) if isinstance(value, list) else 0
 
 
 def _unknown(name: str, tables: OptionTables) -> str:

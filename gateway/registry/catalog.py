@@ -108,9 +108,9 @@ class Catalog:
         base, at, profile = name.partition("@")
         model_id = self._names.get(base)
         if model_id is None:
-            raise ModelNotFound(f"there is no model {name!r}; {self._offer()}", param="model")
+            raise ModelNotFound(f"there is no model {name[:100]!r}; {self._offer()}", param="model")
         if at:
-            raise ModelNotFound(f"model {model_id!r} has no profile {profile!r}", param="model")
+            raise ModelNotFound(f"model {model_id!r} has no profile {profile[:100]!r}", param="model")
         return self._current(self._entries[model_id])
 
     def _offer(self) -> str:
@@ -153,6 +153,7 @@ def _resolve(entry: ModelEntry, registry: Registry) -> ResolvedModel:
     path: Path | None = None
     try:
         path = resolve_source(entry.source, registry.directory)
+        _check_encodable(path)
         checkpoint = detect(path)
         if checkpoint.unsupported is not None:
             raise ModelLoadFailed(f"{path}: {checkpoint.unsupported}", retry=False)
@@ -229,11 +230,19 @@ def _resolve_simulated(entry: ModelEntry, simulate: SimulateSection, policy: Pol
     )
 
 
+def _check_encodable(path: Path) -> None:
+    """ModelLoadFailed for a path that cannot cross to a worker or stand in an answer, which are UTF-8."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise ModelLoadFailed(f"{path.absolute()}: the path is not UTF-8; rename the file or its directory") from None
+
+
 def _unusable(entry: ModelEntry, path: Path | None, policy: Policy, problem: Exception) -> ResolvedModel:
     if isinstance(problem, GatewayError):
         error = problem
     else:
-        message = problem.message if isinstance(problem, EngineError) else f"{path}: {problem}"
+        message = problem.message if isinstance(problem, EngineError) else f"{path or entry.source[:200]}: {problem}"
         error = ModelLoadFailed(message)
     paths = () if path is None else (str(path),)
     spec = ModelSpec(id=entry.id, task=entry.task or "text", format="gguf", paths=paths)

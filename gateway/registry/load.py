@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import reprlib
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,7 +107,22 @@ def single_model_registry(model: str | Path, *, machine: Machine | None = None) 
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without repeated keys: the plain loader lets the last one win in silence."""
+    """YAML without repeated keys: the plain loader lets the last one win in silence. Values that are not of their tag's kind
+    (``!!int x``, the date 2024-13-45) are YAML errors like others.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (
+            ValueError,
+            AttributeError,
+            LookupError,
+            ArithmeticError,
+        ) as error:  # whatever the tag's constructor raises
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{_shorten(node.value)} cannot be read as {kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
 def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -225,8 +241,12 @@ def _look_up(data: Any, path: str) -> Any:
     return data
 
 
+_repr = reprlib.Repr()  # bounded in depth and breadth: a few aliases make a value whose repr() would take for ever
+_repr.maxstring = _repr.maxother = _repr.maxlong = 60
+
+
 def _shorten(value: object) -> str:
-    shown = repr(value)
+    shown = _repr.repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 

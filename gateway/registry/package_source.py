@@ -46,7 +46,10 @@ def resolve_package_source(reference: str) -> Path:
 
 
 def _package_directory(module: str) -> Path | None:
-    spec = importlib.util.find_spec(module)
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # of modules that are not what they seem, such as __main__
+        return None
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))

@@ -33,7 +33,8 @@ NOT_BUILT: dict[str, frozenset[str]] = {
 }
 """Section → keys the format knows and this version refuses."""
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+)*$", max_length=256)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+)*\Z", max_length=256)]
+Key = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]  # what an Authorization header can carry
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=1e9)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
@@ -43,7 +44,7 @@ Priority = Literal["interactive", "normal", "batch"]
 class ApiKeyEntry(msgspec.Struct, kw_only=True, frozen=True):
     """A key with what it may do."""
 
-    key: Annotated[str, Meta(min_length=1)]
+    key: Key
     scopes: Annotated[tuple[Literal["infer", "admin"], ...], Meta(min_length=1)] = ("infer", "admin")
     concurrency: Count | None = None
 
@@ -53,7 +54,7 @@ class ServerSection(msgspec.Struct, kw_only=True, frozen=True):
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    api_keys: tuple[str | ApiKeyEntry, ...] = ()
+    api_keys: tuple[Key | ApiKeyEntry, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     shutdown_grace_s: Seconds = 30.0

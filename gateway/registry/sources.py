@@ -32,13 +32,22 @@ def resolve_source(source: str, directory: Path) -> Path:
         except PackageSourceError as problem:
             raise ModelLoadFailed(str(problem)) from problem
         except OSError as error:
-            raise ModelLoadFailed(f"{source}: cannot be assembled: {error}") from error
+            message = f"{source}: cannot be assembled: {error}; make room, or name another place with XDG_CACHE_HOME"
+            raise ModelLoadFailed(message) from error
     if source.startswith("hf:"):
         return _resolve_hub(source)
-    path = directory / Path(source).expanduser()
-    if not path.exists():
+    try:
+        path = directory / Path(source).expanduser()
+        exists = path.exists()
+    except (OSError, RuntimeError) as error:  # a name too long; a user who is not known
+        raise ModelLoadFailed(f"{source[:200]}: not a path: {_reason(error)}; mend 'source' in the registry") from error
+    if not exists:
         raise ModelLoadFailed(f"{path}: no such file; mend 'source' in the registry or put the file there")
     return path
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _resolve_hub(source: str) -> Path:

@@ -15,8 +15,9 @@ _UNITS = {
     **{unit + "ib": 1024**power for power, unit in enumerate("kmgt", start=1)},
     **{unit + "b": 1000**power for power, unit in enumerate("kmgt", start=1)},
 }
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
-_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
+_NUMBER = r"([0-9]{1,20}(?:\.[0-9]{1,20})?)"  # longer ones are no sizes, and int() and float() have limits of their own
+_SIZE = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z]*)\s*")
+_PERCENT = re.compile(rf"\s*{_NUMBER}\s*%\s*")
 
 
 class ValueProblem(ValueError):

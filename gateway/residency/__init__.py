@@ -5,7 +5,11 @@ Two halves that speak only through ``messages``::
     core (sans-IO, decides)                        shell (asyncio, acts)
     manager ── desks, planner, room, resident      shell.Residency ── what routes ask for a Lease
         handle(event, now) → [effect, …]               ├── lease            one caller's hold on a model
-        never awaits, never logs                       └── worker_fleet     every worker; spare keeps a warm one
+        never awaits, never logs                       ├── operators        verbs, and the future each answer comes in
+                                                       ├── event_feed       transitions, for whoever watches
+                                                       ├── learned_store    measured sizes, in the state directory
+                                                       ├── reload, pins     a registry file, checked before it is taken
+                                                       └── worker_fleet     every worker; spare keeps a warm one
                                                              └── worker_host     one worker: requests, load, close
                                                                    ├── worker_process  spawn, kill the group, see it gone
                                                                    ├── frame_socket    frames in and out

@@ -138,11 +138,9 @@ class AdminDesk:
             self.begin_drain(resident, trigger)
         # 6.
         elif resident.state is State.DRAINING:
-            revoke(house, resident)
             self._join_drain(resident, event, trigger)
         # 7.
         else:
-            revoke(house, resident)
             resident.recause(Cause.ADMIN)
             if event.mode == "force":
                 resident.kill()
@@ -213,10 +211,8 @@ class AdminDesk:
 
     def _held_by(self, model: str) -> ResidencyManager:
         resident = self.house.resident_of(model)
-        before = self.house.residents.get(resident.predecessor or "")
-        if resident.state in (State.UNLOADED, State.FAILED) and before is not None and before.charge:
-            return before
-        return resident
+        before = self.house.before(resident)
+        return before[0] if before and resident.state in (State.UNLOADED, State.FAILED) else resident
 
     def _abort_load(self, resident: ResidencyManager, trigger: Trigger) -> None:
         error = ModelUnloaded(f"model {resident.name!r} was unloaded while it was loading")

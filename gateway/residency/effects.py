@@ -11,10 +11,10 @@ from gateway.residency.values import AdminAnswer, AdminId, LearnedValue, LeaseId
 __all__ = [
     "AnswerAdmin",
     "CancelLease",
+    "DenyGrowth",
     "Effect",
     "EmitTransition",
     "EndLease",
-    "FailRequest",
     "FailWaiter",
     "GrantLease",
     "KillWorker",
@@ -83,16 +83,6 @@ class CancelLease:
 
 
 @dataclass(frozen=True, slots=True)
-class FailRequest:
-    """Request ``request`` of this worker can never be admitted (400 with the numbers): fail it and cancel it there."""
-
-    key: str
-    generation: int
-    request: int
-    error: GatewayError
-
-
-@dataclass(frozen=True, slots=True)
 class AnswerAdmin:
     """The answer to an admin verb: a 200, or the error."""
 
@@ -149,6 +139,16 @@ class SetGrant:
 
 
 @dataclass(frozen=True, slots=True)
+class DenyGrowth:
+    """Send ``DenyGrowth``: the grant can never be larger than ``most_bytes``. The worker says what becomes of the request."""
+
+    key: str
+    generation: int
+    request: int
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shed:
     """Send ``Shed``: give back at least this many bytes of caches."""
 
@@ -202,13 +202,13 @@ Effect = (
     | RequeueLease
     | EndLease
     | CancelLease
-    | FailRequest
     | AnswerAdmin
     | StartWorker
     | SendClose
     | KillWorker
     | ObserveRelease
     | SetGrant
+    | DenyGrowth
     | Shed
     | SetTimer
     | EmitTransition

@@ -166,10 +166,10 @@ class MemoryReport:
 
 @dataclass(frozen=True, slots=True)
 class GrowRequest:
-    """A waiting request needs ``bytes`` more than the grant.
+    """A request needs ``bytes`` more than the grant.
 
-    Answered by ``SetGrant`` (at once or when bytes free), by ``FailRequest`` when no grant could ever hold it, or by
-    nothing: it stays deferred. A worker may ask again; only its latest ask is remembered.
+    Answered by ``SetGrant`` (at once or when bytes free), by ``DenyGrowth`` when no grant could ever hold it, or by
+    nothing: it stays deferred. A worker may ask again; only its latest ask is remembered, and one for 0 bytes takes it back.
     """
 
     key: str

@@ -76,7 +76,7 @@ def largest(candidates: Sequence[Candidate], needed: int) -> tuple[str, ...] | N
 
 
 def priority(candidates: Sequence[Candidate], needed: int) -> tuple[str, ...] | None:
-    """Nothing of a higher priority goes while lower ones suffice; within that, the rule of ``lru``."""
+    """Nothing of a higher priority goes while lower ones suffice; within that, the rule of lru."""
     for highest in sorted({candidate.priority for candidate in candidates}):
         chosen = least_recently_used([c for c in candidates if c.priority <= highest], needed)
         if chosen is not None:

@@ -31,6 +31,7 @@ class Generation:
     measured: Measured = field(default_factory=Measured)
     progress: float = 0.0
     pid: int | None = None
+    loaded_grant: int = 0  # what it was loaded with: growth beyond that lasts as long as there are leases
     served: bool = False  # it began at least one request
     used: set[str] = field(default_factory=set)  # ids that leased it
     keep_alive_s: float | None = None  # the last wish; negative: for ever

@@ -136,6 +136,11 @@ class House:
     def resident_of(self, model: str) -> ResidencyManager:
         return self.residents[self.models[model].resident_key]
 
+    def before(self, resident: ResidencyManager) -> list[ResidencyManager]:
+        """What its ids had before reloads and is not gone yet; the latest first."""
+        found = (self.residents.get(key) for key in resident.predecessors)
+        return [r for r in found if r is not None and r.orphaned and r.state in (State.DRAINING, State.UNLOADING)]
+
     def pinned_ids(self, resident: ResidencyManager) -> list[str]:
         """The ids by which it is pinned now."""
         return [id for id in resident.ids if self.pins.get(id, self.models[id].policy.pin)]

@@ -45,6 +45,8 @@ def _check_resident(house: House, resident: ResidencyManager) -> None:
         assert (resident.key, resident.generation) in house.workers, f"{name} is {state.value} without a worker"
     assert resident.generation == house.generations.get(resident.key, 0), f"{name} has lost its generation"
     assert (resident.cause is None) == (state not in (State.DRAINING, State.UNLOADING)), f"{name}: {resident.cause}"
+    going = state in (State.DRAINING, State.UNLOADING)
+    assert resident.claim is None or going, f"{name} is {state.value} and freed for {resident.claim}"
     assert not resident.leases or state in (State.LOADED, State.DRAINING), f"{name} is leased and {state.value}"
     assert resident.leases or state is not State.DRAINING, f"{name} drains no lease"
     assert state is State.LOADING or not (resident.joiners or resident.admin_loads), f"{name}: joiners of no load"

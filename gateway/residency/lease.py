@@ -155,12 +155,6 @@ class Lease:
         for stream in tuple(self._streams):
             stream.cancel(error)
 
-    def fail_request(self, request_id: int, error: GatewayError) -> None:
-        """The request of this id, if it is one of this lease's, is cancelled in the worker and ends with ``error``."""
-        for stream in tuple(self._streams):
-            if stream.request_id == request_id:
-                stream.cancel(error)
-
     # --- inside ---
 
     def _live_host(self) -> Server:

@@ -38,6 +38,9 @@ from gateway.residency.worker_desk import WorkerDesk
 
 __all__ = ["ModelManager"]
 
+_QUIET = (events.LeaseAdmitted, events.WorkerStarted, events.LoadProgress)
+"""Events that free no byte and no place: nothing is planned after them. The first comes with every request."""
+
 
 class ModelManager:
     """See the module. ``device_free`` is asked before a real model loads (None: not known, or a rehearsal)."""
@@ -103,7 +106,8 @@ class ModelManager:
         if isinstance(event, events.Tick):
             self._timer = None  # the shell's timer may have been early: it is told again
         self._handlers[type(event)](event)
-        self._planner.run()
+        if not isinstance(event, _QUIET):
+            self._planner.run()
         while (timer := house.timers.pop_due(now)) is not None:
             self._due[timer.kind](timer.subject)
             self._planner.run()

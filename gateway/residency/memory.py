@@ -7,19 +7,21 @@ what is charged and not being torn down fits:
 2. caches are shed, and the next report is waited for
 3. idle unpinned residents are evicted, least recently used first, and loads nobody waits for
 4. growth is denied meanwhile; nothing else helps: an event. No leased model is aborted for it.
+
+**Growth** is for the requests that asked for it: with the last lease of a resident its grant goes back to what it was loaded
+with, so that room is not lost to others for good.
 """
 
 from __future__ import annotations
 
-from gateway.errors import ContextExceeded
-from gateway.residency.effects import FailRequest, SetGrant, Shed
+from gateway.residency.effects import DenyGrowth, SetGrant, Shed
 from gateway.residency.events import GrowRequest, MemoryReport, OverheadMeasured
 from gateway.residency.eviction import victims
 from gateway.residency.generation import Growth
 from gateway.residency.house import House
 from gateway.residency.queue import Claim
 from gateway.residency.resident import ResidencyManager
-from gateway.residency.room import Room
+from gateway.residency.room import Room, candidate
 from gateway.residency.sizes import Measured
 from gateway.residency.states import Cause, State, Trigger
 from gateway.residency.worker_desk import WorkerDesk
@@ -61,6 +63,9 @@ class MemoryDesk:
         resident = self._serving(event.key, event.generation)
         if resident is None:
             return
+        if event.bytes <= 0:
+            resident.current.growth = None
+            return
         if not resident.leases:
             self.house.count("growth of nothing leased")
             return
@@ -73,14 +78,18 @@ class MemoryDesk:
     def grow(self) -> bool:
         """Grants what fits, oldest first; evicts idle models for what does not. True when something changed.
 
-        1. No grant could ever hold it: 400 with the numbers.
+        1. No grant could ever hold it: it is denied, with the number.
         2. It fits beside what is earmarked for others: the grant grows.
         3. What is being torn down for it will do: wait.
-        4. Idle models are evicted for it, never a leased one; else it stays deferred.
+        4. Idle models are evicted for it, never one that serves.
+        5. Those too that themselves only wait for growth, and came later: their callers queue again. So two models whose
+           requests each need the other's bytes do not wait for one another for ever. Else it stays deferred.
         """
         house, room = self.house, self.room
         if not house.open:
             return False
+        if self._give_back():
+            return True
         asking = [r for r in house.residents.values() if r.current.growth is not None]
         for resident in sorted(asking, key=lambda r: r.current.growth.order if r.current.growth else 0):
             growth = resident.current.growth
@@ -88,16 +97,16 @@ class MemoryDesk:
             # 1.
             most = room.most_for(resident)
             if resident.charge + growth.bytes > most:
-                self._refuse(resident, growth, most)
+                resident.current.growth = None
+                most_bytes = max(0, resident.current.grant + most - resident.charge)
+                house.emit(DenyGrowth(resident.key, resident.generation, growth.request, most_bytes))
                 return True
             # 2.
             claim = Claim("grow", resident.key)
             available = room.available(claim, resident)
             if growth.bytes <= available:
                 resident.current.growth = None
-                resident.current.grant += growth.bytes
-                resident.recharge()
-                house.emit(SetGrant(resident.key, resident.generation, resident.current.grant))
+                self._set_grant(resident, resident.current.grant + growth.bytes)
                 return True
             # 3.
             growth.promised = True
@@ -105,14 +114,55 @@ class MemoryDesk:
             if missing <= 0:
                 continue
             # 4.
-            chosen = victims(room.idle(claim), missing, house.settings.policy)
+            idle = room.idle(claim)
+            chosen = victims(idle, missing, house.settings.policy)
+            # 5.
+            if chosen is None:
+                waiting = [candidate(rival) for rival in asking if self._only_waits(rival, growth)]
+                chosen = victims([*idle, *waiting], missing, house.settings.policy)
             if chosen is None:
                 growth.promised = False
                 continue
             for key in chosen:
-                house.residents[key].unload(Trigger.EVICT, Cause.EVICTED, claim)
+                victim = house.residents[key]
+                if not victim.leases:
+                    victim.unload(Trigger.EVICT, Cause.EVICTED, claim)
+                    continue
+                for lease in list(victim.leases.values()):
+                    self.workers.front.requeue(lease)
+                victim.make_way(claim)
             return True
         return False
+
+    def _only_waits(self, rival: ResidencyManager, growth: Growth) -> bool:
+        """It asked later than this growth, and none of its requests has begun in all of ``fairness_wait_s``.
+
+        A drain with a deadline of its own, and one that cancels its leases, ends anyway.
+        """
+        since = self.house.now - rival.infos[0].policy.fairness_wait_s
+        endless = rival.cause in (Cause.ADMIN, Cause.RELOAD, Cause.REMOVED) and not rival.aborting
+        return (
+            (rival.state is State.LOADED or (rival.state is State.DRAINING and endless))
+            and not rival.pinned
+            and rival.current.growth is not None
+            and rival.current.growth.order > growth.order
+            and all(not lease.admitted and lease.since <= since for lease in rival.leases.values())
+        )
+
+    def _give_back(self) -> bool:
+        """What has grown beyond the grant of its load, and has no lease any more."""
+        for resident in self.house.residents.values():
+            current = resident.current
+            least = max(current.loaded_grant, current.measured.beside_static)
+            if resident.state is State.LOADED and not resident.leases and current.grant > least:
+                self._set_grant(resident, least)
+                return True
+        return False
+
+    def _set_grant(self, resident: ResidencyManager, grant_bytes: int) -> None:
+        resident.current.grant = grant_bytes
+        resident.recharge()
+        self.house.emit(SetGrant(resident.key, resident.generation, grant_bytes))
 
     def govern(self) -> bool:
         """Mends an overrun, one step at a time (see the module). True when something changed."""
@@ -136,9 +186,7 @@ class MemoryDesk:
             current = resident.current
             spare = min(excess, current.grant - max(resident.sizes.floor, current.measured.beside_static))
             if spare > 0:
-                current.grant -= spare
-                resident.recharge()
-                self.house.emit(SetGrant(resident.key, resident.generation, current.grant))
+                self._set_grant(resident, current.grant - spare)
                 return True
         return False
 
@@ -177,15 +225,6 @@ class MemoryDesk:
     def _by_age(self, states: tuple[State, ...]) -> list[ResidencyManager]:
         residents = [r for r in self.house.residents.values() if r.state in states]
         return sorted(residents, key=lambda resident: (resident.last_used, resident.key))
-
-    def _refuse(self, resident: ResidencyManager, growth: Growth, most: int) -> None:
-        resident.current.growth = None
-        grant = resident.current.grant
-        error = ContextExceeded(
-            f"the request needs {grant + growth.bytes} bytes of KV cache; model {resident.name!r} can be given at most "
-            f"{grant + most - resident.charge} bytes here"
-        )
-        self.house.emit(FailRequest(resident.key, resident.generation, growth.request, error))
 
     def _serving(self, key: str, generation: int) -> ResidencyManager | None:
         resident = self.house.residents.get(key)

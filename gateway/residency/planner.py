@@ -4,7 +4,7 @@
 2. Who queued for a resident that is LOADED now is granted; who queued for one LOADING without an unload intent joins.
 3. Growth of running requests (``memory.py``).
 4. Entries that can never be loaded are refused, those whose key is on its way out are passed over.
-5. A load nobody waits for is aborted if anybody needs the slot or the bytes.
+5. A load nobody waits for is aborted if an unload waits for it, or anybody needs the slot or the bytes.
 6. The head is planned (``plan.py``): start, wait, evict, or drain for fairness.
 7. A later entry overtakes if the slot is free and it fits without eviction and without earmarked bytes.
 
@@ -116,18 +116,24 @@ class Planner:
             resident = house.residents[entry.key]
             if resident.state not in (State.UNLOADED, State.FAILED):
                 continue
-            error = refusal(self.room.view(entry.key))
+            error = refusal(self.room.outlook(entry.key))
             if error is not None:
                 if entry.preload:
                     house.announce(resident, resident.state, error.code)  # nobody else would know
                 house.fail_entry(entry, error)
                 return True
-            (held_back if self._predecessor_holds(resident) else ready).append(entry)
+            # After a reload the old key's bytes are waited for: the new one may only load beside it, where both fit.
+            (held_back if house.before(resident) else ready).append(entry)
         head = self._choose_head(ready)
         if self._drop_stale_intents():
             return True
+        if not house.open:
+            return False
         # 5.
         loading = house.loading()
+        if loading is not None and loading.unwanted:
+            loading.abort(Trigger.LAST_WAITER_CANCELS, Cause.ADMIN)
+            return True
         if loading is not None and loading.abandoned and self._anyone_needs(ready, held_back):
             self.workers.yield_load(loading, Trigger.LAST_WAITER_CANCELS, Claim("load", head.key) if head else None)
             return True
@@ -150,14 +156,11 @@ class Planner:
         queue.head = head.key if head else None
         return head
 
-    def _predecessor_holds(self, resident: ResidencyManager) -> bool:
-        """After a reload: the old key's bytes are not released. The new one may only load beside it where both fit."""
-        before = self.house.residents.get(resident.predecessor or "")
-        return before is not None and before.state in (State.DRAINING, State.UNLOADING) and bool(before.orphaned)
-
     def _anyone_needs(self, ready: list[Entry], held_back: list[Entry]) -> bool:
         growing = any(r.current.growth is not None for r in self.house.residents.values())
-        return bool(ready) or growing or any(fits_beside(self.room.view(entry.key)) is not None for entry in held_back)
+        return (
+            bool(ready) or growing or any(fits_beside(self.room.outlook(entry.key)) is not None for entry in held_back)
+        )
 
     def _drop_stale_intents(self) -> bool:
         """Rivals that have no callers any more, and drains that a member has left on its own way."""
@@ -180,8 +183,6 @@ class Planner:
             decision = decide(wider, self.house.settings.policy)
         if isinstance(decision, Blocked):
             return self._wait_for_fairness(entry, decision, view.pending + view.available, loading)
-        entry.blocked_since = None
-        self.house.timers.cancel(Timer(TimerKind.FAIRNESS, entry.key))
         if isinstance(decision, Start):
             entry.needed_bytes, entry.promised = view.sizes.static + decision.grant, True
             changed = fairness.cancel(self.house, entry.key)
@@ -211,8 +212,7 @@ class Planner:
                 self.workers.yield_load(victim, Trigger.EVICT, claim)
             else:
                 victim.unload(Trigger.EVICT, Cause.EVICTED, claim)
-        fairness.cancel(house, entry.key)
-        return True
+        return True  # a drain that led here ends with the next step, whoever is left of it serves again
 
     def _wait_for_fairness(
         self, entry: Entry, blocked: Blocked, reachable: int, loading: ResidencyManager | None
@@ -253,7 +253,7 @@ class Planner:
 
     def _overtake(self, entry: Entry) -> bool:
         """Step 7."""
-        grant = fits_beside(self.room.view(entry.key))
+        grant = fits_beside(self.room.outlook(entry.key))
         if grant is None:
             return False
         self._start(entry, grant)
@@ -266,6 +266,5 @@ class Planner:
         label = "request" if entry.waiters else "admin load" if entry.admins else "preload"
         self.house.queue.drop(entry.key)
         self._take_from_queue(entry)
-        resident.predecessor = None
         resident.begin_load(trigger, grant, label)
         self._join(resident, entry)

@@ -33,7 +33,7 @@ class Entry:
     waiters: dict[WaiterId, Waiter] = field(default_factory=dict)
     admins: list[AdminCaller] = field(default_factory=list)
     preload: bool = False
-    blocked_since: float | None = None  # at the head, and no set of idle models frees enough
+    blocked_since: float | None = None  # when, at the head, no set of idle models freed enough for the first time
     needed_bytes: int = 0  # what it would be charged, as last planned
     promised: bool = False  # a plan counts on bytes that are free now or being torn down
     freed_bytes: int = 0  # freed while it waited at the head

@@ -86,17 +86,30 @@ class RegistryDesk:
             if known is None:
                 known = house.residents[key] = ResidencyManager(key, house, infos)
             known.policy, known.orphaned = SharedPolicy.of(infos), None
-            moved = [before[i.id].resident_key for i in infos if i.id in before and before[i.id].resident_key != key]
-            if moved:
-                known.predecessor = moved[0]
+            moved = [before[info.id].resident_key for info in infos if info.id in before]
+            known.predecessors = self._holding(key, moved)
         return orphans
+
+    def _holding(self, key: str, moved: list[str]) -> tuple[str, ...]:
+        """Of the keys from which its ids moved to this one, and from which they had moved there: orphans that hold bytes."""
+        residents = self.house.residents
+        earlier = [old for mover in (*moved, key) if mover in residents for old in residents[mover].predecessors]
+        return tuple(
+            old
+            for old in dict.fromkeys((*moved, *earlier))
+            if old != key and old in residents and residents[old].orphaned and residents[old].charge
+        )
 
     def _follow(self, waiter_id: int) -> None:
         waiter = self.house.waiters[waiter_id]
         info = self.house.models.get(waiter.model)
         if info is None or info.error is not None or info.resident_key != waiter.key:
+            timers, timer = self.house.timers, Timer(TimerKind.WAITER, waiter_id)
+            due = timers.at(timer)
             self.front.take_out(waiter)
             self.front.place(waiter)
+            if due is not None and timers.at(timer) is not None:
+                timers.set(timer, due)  # it has waited before: another key is no new beginning
 
     def _follow_admins(self, resident: ResidencyManager) -> None:
         house = self.house

@@ -10,7 +10,7 @@ from engines.wire import Admitted, Event, Failed, Finished, TextDelta
 
 __all__ = ["RequestLost", "RequestStream"]
 
-_MERGE_FROM = 64  # events waiting
+_MERGE_FROM = 1024  # events waiting: a reader that is only late, not stuck, gets each
 
 
 class RequestLost(Exception):

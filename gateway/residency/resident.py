@@ -11,6 +11,7 @@ verb                leads                                                   aske
 ``abort``           LOADING → UNLOADING(UNLOADED)                           abandon, evict, unload, reload, removal, shutdown
 ``drain``           LOADED → DRAINING, or UNLOADING without a lease         unload, reload, removal, shutdown
 ``unload``          LOADED → UNLOADING                                      evict, idle timeout
+``make_way``        LOADED, DRAINING → UNLOADING                            evict, last lease released
 ``hold``            LOADED → DRAINING(fairness), or UNLOADING not yet sent  fairness drain
 ``resume``          DRAINING, UNLOADING not yet sent → LOADED               intent cancelled, pin, deadline
 ``last_release``    DRAINING → UNLOADING                                    last lease released
@@ -57,7 +58,9 @@ class ResidencyManager:
         self.orphaned: Cause | None = (
             None  # RELOAD or REMOVED: no id has this key any more, it will not be loaded again
         )
-        self.predecessor: str | None = None  # the key that its ids had before a reload
+        self.predecessors: tuple[
+            str, ...
+        ] = ()  # keys that its ids had before reloads and that held bytes, latest first
         self.state = State.UNLOADED
         self.cause: Cause | None = None  # DRAINING and UNLOADING only
         self.target = State.UNLOADED  # where UNLOADING leads: UNLOADED or FAILED
@@ -136,6 +139,11 @@ class ResidencyManager:
         return self.yields and not self.solicited
 
     @property
+    def unwanted(self) -> bool:
+        """LOADING, an unload waits for its end, and whom it was to serve before has left."""
+        return self.state is State.LOADING and bool(self.unloads) and not self.joiners and not self.admin_loads
+
+    @property
     def evictable(self) -> bool:
         return self.state is State.LOADED and not self.leases and not self.pinned
 
@@ -146,7 +154,7 @@ class ResidencyManager:
         house, sizes, info = self.house, self.sizes, self.infos[0]
         baseline = 0 if info.simulated else house.baseline_bytes
         number = house.generations[self.key] = house.generations.get(self.key, 0) + 1
-        self.current = Generation(number, house.now, grant, baseline, sizes.static - baseline)
+        self.current = Generation(number, house.now, grant, baseline, sizes.static - baseline, loaded_grant=grant)
         house.budget.charge(self.key, number, self.name, self.current.charge)
         house.workers.add((self.key, number))
         self.last_used = house.now
@@ -208,6 +216,16 @@ class ResidencyManager:
         self._go(trigger, State.UNLOADING, cause)
         self.claim = claim
         self.send_teardown()
+
+    def make_way(self, claim: Claim) -> None:
+        """LOADED or DRAINING, its callers queue again, and nothing of theirs had begun: it goes without a word to them."""
+        if self.state is State.DRAINING:
+            self._go(Trigger.LAST_LEASE_RELEASED, State.UNLOADING, self.cause)
+        else:
+            self.evictions += 1
+            self._go(Trigger.EVICT, State.UNLOADING, Cause.EVICTED)
+        self.claim = claim
+        self.kill()
 
     def drain(self, trigger: Trigger, cause: Cause) -> None:
         """No new leases; it unloads when the last one is released."""

@@ -5,6 +5,8 @@ Queries only; every number is worked out from the house when it is asked for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.residency.eviction import Candidate
 from gateway.residency.fairness import revocable
 from gateway.residency.house import House
@@ -57,7 +59,9 @@ class Room:
     def available(self, claim: Claim, resident: ResidencyManager) -> int:
         """Free bytes that are earmarked for nobody else; for a real model no more than the device really has free."""
         free = self.house.budget.available_bytes - sum(
-            self._earmark(other) for other in self._claims() if other != claim
+            self._earmark(other)
+            for other in self._claims()
+            if other != claim and not (claim.kind == "grow" and self._waits_for(other, resident))
         )
         if not resident.simulated:
             really_free = self.house.device_free()
@@ -65,10 +69,19 @@ class Room:
                 free = min(free, really_free)
         return max(0, free)
 
+    def _waits_for(self, claim: Claim, resident: ResidencyManager) -> bool:
+        """The head of the queue gets nowhere before leases end: no plan counts on its bytes, or one that drains ``resident``.
+
+        To keep them from a request under way would make each wait for the other.
+        """
+        entry = self.house.queue.get(claim.key) if claim.kind == "load" else None
+        return entry is not None and (not entry.promised or resident.claim == claim)
+
     def _claims(self) -> list[Claim]:
-        claims = [Claim("load", entry.key) for entry in self.house.queue]
+        """Only the head of the queue has an earmark, and whoever grows."""
         growing = (r for r in self.house.residents.values() if r.current.growth is not None)
-        return claims + [Claim("grow", resident.key) for resident in growing]
+        claims = [Claim("grow", resident.key) for resident in growing]
+        return claims if self.house.queue.head is None else [*claims, Claim("load", self.house.queue.head)]
 
     def _earmark(self, claim: Claim) -> int:
         """Free bytes that are kept for this claim: what its plan counts on, and what freed while it was the head."""
@@ -78,7 +91,7 @@ class Room:
                 return 0
             return max(0, growth.bytes - self._coming(claim))
         entry = self.house.queue.get(claim.key)
-        if entry is None or self.house.queue.head != claim.key:
+        if entry is None:
             return 0
         counted_on = max(0, entry.needed_bytes - self._coming(claim)) if entry.promised else 0
         return max(counted_on, min(entry.needed_bytes, entry.freed_bytes))
@@ -118,18 +131,21 @@ class Room:
         """The largest charge it could ever have."""
         return self.house.budget.total_bytes - sum(charge for _, charge in self.pins(resident))
 
-    def view(self, key: str, *, head: bool | None = None) -> View:
-        """What a plan for a load of this resident key looks at."""
-        resident, claim = self.house.residents[key], Claim("load", key)
+    def outlook(self, key: str) -> View:
+        """What fits now and what could ever fit: enough to refuse a load, or to overtake."""
+        resident = self.house.residents[key]
         return View(
             model=resident.name,
             sizes=resident.sizes,
             total=self.house.budget.total_bytes,
-            available=self.available(claim, resident),
-            pending=self.pending(claim, head=head),
+            available=self.available(Claim("load", key), resident),
             pins=self.pins(resident),
-            candidates=tuple(self.idle(claim)),
         )
+
+    def view(self, key: str, *, head: bool | None = None) -> View:
+        """All that a plan for a load of this resident key looks at."""
+        claim = Claim("load", key)
+        return replace(self.outlook(key), pending=self.pending(claim, head=head), candidates=tuple(self.idle(claim)))
 
 
 def candidate(resident: ResidencyManager) -> Candidate:

@@ -79,7 +79,7 @@ class Residency:
             learned=None if self._learned is None else self._learned.read(),
             device_free=_device_free(settings),
         )
-        self._told: dict[str, tuple[str, bool]] = {}  # id → resident key and usable, as the core was told
+        self._told: dict[str, tuple[str, str | None]] = {}  # id → resident key and error, as the core was told
         self._ids = count(1)  # waiters and admin verbs
         self._waiters: dict[core.WaiterId, Lease] = {}  # the core settles each
         self._leases: dict[core.LeaseId, Lease] = {}  # the core counts each
@@ -277,10 +277,6 @@ class Residency:
             case core.CancelLease(lease=lease_id, error=error):
                 if (lease := self._leases.get(lease_id)) is not None:
                     lease.cancel_with(error)
-            case core.FailRequest(key=key, generation=generation, request=request, error=error):
-                for lease in tuple(self._leases.values()):
-                    if lease.grant is not None and (lease.grant.key, lease.grant.generation) == (key, generation):
-                        lease.fail_request(request, error)
             case core.AnswerAdmin(admin=admin, answer=answer):
                 self._operators.answer(admin, answer)
             case core.SetTimer(at=at):
@@ -378,5 +374,5 @@ def _device_free(settings: Settings) -> Callable[[], int | None]:
     return free_memory
 
 
-def _told(model: ResolvedModel) -> tuple[str, bool]:
-    return model.resident_key, model.error is None
+def _told(model: ResolvedModel) -> tuple[str, str | None]:
+    return model.resident_key, None if model.error is None else model.error.message

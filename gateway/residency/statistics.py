@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -145,38 +146,46 @@ def take_statistics(house: House) -> Statistics:
 
 
 def _models(house: House) -> list[ModelStatistics]:
-    """Each charge stands on exactly one row: the first id of its key, else the name it was charged under."""
-    charges: dict[str, int] = {}
+    """Each charge stands on exactly one row: the first id of its key, else the name it was charged under. Each lease too: its
+    own id, also where its resident is one that a reload has left behind; a removed id's on the row of its bytes.
+    """
+    charges: Counter[str] = Counter()
     for borrower in house.budget.borrowers:
-        resident = house.residents.get(borrower.key)
-        carrier = resident.ids[0] if resident is not None and resident.ids else borrower.name
-        charges[carrier] = charges.get(carrier, 0) + borrower.bytes
+        holder = house.residents.get(borrower.key)
+        charges[_carrier(holder) if holder is not None else borrower.name] += borrower.bytes
+    leases: Counter[str] = Counter()
+    for lease in house.leases.values():
+        id = lease.waiter.model
+        leases[id if id in house.models else _carrier(house.residents[lease.key])] += 1
     rows = []
     for id in house.models:
-        rows.append(_row(house, id, _shown(house, id), charges.pop(id, 0)))
+        rows.append(_row(house, id, _shown(house, id), charges.pop(id, 0), leases[id]))
     for id, charge in charges.items():  # removed, and not yet gone
         orphan = next((r for r in house.residents.values() if r.orphaned and r.name == id), None)
-        rows.append(_row(house, id, orphan, charge))
+        rows.append(_row(house, id, orphan, charge, leases[id]))
     return rows
+
+
+def _carrier(resident: ResidencyManager) -> str:
+    """The id on whose row its bytes stand."""
+    return resident.ids[0] if resident.ids else resident.name
 
 
 def _shown(house: House, id: str) -> ResidencyManager:
     """The resident of an id; after a reload the old one, while that drains and the new one is not begun."""
     resident = house.resident_of(id)
-    before = house.residents.get(resident.predecessor or "")
-    if before is not None and before.orphaned and resident.state is State.UNLOADED:
-        return before
-    return resident
+    before = house.before(resident)
+    return before[0] if before and resident.state is State.UNLOADED else resident
 
 
-def _row(house: House, id: str, resident: ResidencyManager | None, charged: int) -> ModelStatistics:
+def _row(house: House, id: str, resident: ResidencyManager | None, charged: int, leases: int) -> ModelStatistics:
     if resident is None:  # forgotten, but for its bytes
         return ModelStatistics(id, "", "unloaded", None, charged, 0, 0, 0, 0, False, 0, 0, 0, None, None, None, None)
     info = house.models.get(id)
     entry = house.queue.get(info.resident_key) if info is not None else None
     working = resident.state in _WITH_WORKER
     current = resident.current
-    carrier = resident.ids[0] if resident.ids else id
+    carrier = _carrier(resident)
     idle = resident.idle_since
     return ModelStatistics(
         id=id,
@@ -186,7 +195,7 @@ def _row(house: House, id: str, resident: ResidencyManager | None, charged: int)
         charged_bytes=charged,
         measured_bytes=current.baseline + current.measured.total if working and carrier == id else 0,
         grant_bytes=current.grant if working and carrier == id else 0,
-        leases=sum(lease.waiter.model == id for lease in resident.leases.values()),
+        leases=leases,
         waiting=sum(waiter.model == id for waiter in (*resident.joiners.values(), *_waiters(entry))),
         pinned=info is not None and house.pins.get(id, info.policy.pin),
         generation=resident.generation,

@@ -32,7 +32,15 @@ from gateway.settings import WorkerSettings
 
 __all__ = ["ProcessStatistics", "WorkerEffect", "WorkerFleet"]
 
-WorkerEffect = core.StartWorker | core.SendClose | core.KillWorker | core.ObserveRelease | core.SetGrant | core.Shed
+WorkerEffect = (
+    core.StartWorker
+    | core.SendClose
+    | core.KillWorker
+    | core.ObserveRelease
+    | core.SetGrant
+    | core.DenyGrowth
+    | core.Shed
+)
 
 logger = logging.getLogger("innkeeper.residency")
 
@@ -107,6 +115,8 @@ class WorkerFleet:
                 member.host.kill()
             case core.SetGrant(grant_bytes=grant_bytes):
                 member.host.set_grant(grant_bytes)
+            case core.DenyGrowth(request=request, most_bytes=most_bytes):
+                member.host.deny_growth(request, most_bytes)
             case core.Shed(bytes=byte_count):
                 member.host.shed(byte_count)
             case core.ObserveRelease():

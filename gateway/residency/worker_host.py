@@ -12,6 +12,7 @@ from engines.wire import (
     Cancel,
     Close,
     Closed,
+    DenyGrowth,
     Events,
     Finished,
     GrowRequest,
@@ -112,6 +113,9 @@ class WorkerHost:
 
     def set_grant(self, grant_bytes: int) -> None:
         self._frames.send(encode_frame(SetGrant(grant_bytes=grant_bytes)))
+
+    def deny_growth(self, request_id: int, most_bytes: int) -> None:
+        self._frames.send(encode_frame(DenyGrowth(request_id=request_id, most_bytes=most_bytes)))
 
     def shed(self, byte_count: int) -> None:
         self._frames.send(encode_frame(Shed(bytes=byte_count)))

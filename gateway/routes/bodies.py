@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
-import uuid
+from collections.abc import Callable
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from gateway.errors import WrongContentType
 from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.options import Limits
 
-__all__ = ["json_bytes", "new_head", "optional_json_bytes"]
+__all__ = ["json_bytes", "new_head", "optional_json_bytes", "parsed_json"]
+
+Parsed = TypeVar("Parsed")
+
+_INLINE_BYTES = 256 * 1024  # parsed within a few milliseconds
+
+
+async def parsed_json(request: Request, parse: Callable[[bytes, Limits], Parsed], limits: Limits) -> Parsed:
+    """What ``parse`` makes of the body of a JSON route. A large one is parsed in a thread: it may take a second, in which
+    every stream and ``/health`` would stand still.
+    """
+    body = await json_bytes(request)
+    if len(body) <= _INLINE_BYTES:
+        return parse(body, limits)
+    return await asyncio.to_thread(parse, body, limits)
 
 
 async def json_bytes(request: Request) -> bytes:
@@ -30,4 +48,4 @@ async def optional_json_bytes(request: Request) -> bytes:
 
 def new_head(prefix: str, model: str) -> AnswerHead:
     """A new answer's id, time and model."""
-    return AnswerHead(id=f"{prefix}-{uuid.uuid4().hex}", created=int(time.time()), model=model)
+    return AnswerHead(id=f"{prefix}-{os.urandom(16).hex()}", created=int(time.time()), model=model)

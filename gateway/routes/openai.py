@@ -14,7 +14,7 @@ from gateway.classify import TEXT, classify
 from gateway.leased_response import LeasedResponse
 from gateway.protocols import openai_chat, openai_completions
 from gateway.registry.catalog import ResolvedModel
-from gateway.routes.bodies import json_bytes, new_head
+from gateway.routes.bodies import new_head, parsed_json
 from gateway.services import Services, services_of
 
 __all__ = ["ROUTES"]
@@ -23,7 +23,7 @@ __all__ = ["ROUTES"]
 async def chat_completions(request: Request) -> LeasedResponse:
     """POST /v1/chat/completions"""
     services = services_of(request)
-    chat = openai_chat.parse(await json_bytes(request), services.limits)
+    chat = await parsed_json(request, openai_chat.parse, services.limits)
     model = classify(services, chat.model, TEXT)
     head = new_head("chatcmpl", model.id)
     return LeasedResponse(
@@ -39,7 +39,7 @@ async def chat_completions(request: Request) -> LeasedResponse:
 async def completions(request: Request) -> LeasedResponse:
     """POST /v1/completions"""
     services = services_of(request)
-    completion = openai_completions.parse(await json_bytes(request), services.limits)
+    completion = await parsed_json(request, openai_completions.parse, services.limits)
     model = classify(services, completion.model, TEXT)
     head = new_head("cmpl", model.id)
     stream = openai_completions.CompletionStream(head, include_usage=completion.include_usage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -173,25 +174,18 @@ def test_footprint_of_smollm2_kv(smollm2_path: Path) -> None:
     assert estimate(read_header(smollm2_path)).kv_bytes_per_token == 30 * 3 * (64 + 64) * 4
 
 
-_MEASURE = """
-import gc, sys
-from engines.device import memory_probe
-from engines.text import loader
-from engines.wire import LoadModel, ModelSpec
-probe = memory_probe()
-before = probe.read()
-engine = loader.build(LoadModel(spec=ModelSpec(id="m", task="text", format="gguf", paths=(sys.argv[1],))), lambda _: None)
-gc.collect()
-print(probe.read() - before)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the CPU's memory probe needs Linux")
 @pytest.mark.parametrize("model", ["smollm2_path", "gemma_path"])
-def test_footprint_is_within_a_tenth_of_what_is_measured(model: str, request: pytest.FixtureRequest) -> None:
+def test_footprint_kv_is_within_a_tenth_of_full_caches(model: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(model)
-    command = [sys.executable, "-c", _MEASURE, str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    measured = int(result.stdout)
-    assert estimate(read_header(path)).static_bytes == pytest.approx(measured, rel=0.1)
+    footprint = estimate(read_header(path))
+    contexts = (1024, 4096)
+    command = [sys.executable, "-m", "tests.engines.helpers_kv_cache", str(path), *map(str, contexts)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+    assert found["filled"] == found["real"]
+    for context in contexts:
+        measured = found[str(context)]
+        assert footprint.kv_bytes(context) == pytest.approx(measured["nbytes"], rel=0.1)
+        assert footprint.kv_bytes(context) == pytest.approx(measured["held"], rel=0.1)
+        assert measured["reading"] <= footprint.kv_bytes(context) + footprint.transient_bytes

@@ -12,8 +12,8 @@ import pytest
 
 from engines.errors import GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
-from engines.gguf_reader import MAX_ELEMENTS, MAX_NESTING
-from engines.header import GgufArray, GgufValueType, read_header
+from engines.gguf_reader import MAX_ARRAYS, MAX_NESTING, MAX_STRINGS
+from engines.header import MAX_ENTRIES, GgufArray, GgufValueType, read_header
 from tests.engines.helpers_gguf_bytes import Tensor, array, array_pair, gguf, pair, small_llama, string, u32, u64
 
 Kind = GgufValueType
@@ -235,16 +235,40 @@ def test_array_elements_are_checked_when_read(tmp_path: Path) -> None:
             value.tolist()
 
 
-def test_header_too_many_strings_are_refused_before_they_are_walked(tmp_path: Path) -> None:
-    """A sparse file whose zeros are 34 million empty strings."""
+@pytest.mark.parametrize(
+    ("head", "entry_bytes", "count", "message"),
+    [
+        (typed("k", u32(9) + u32(8) + u64(MAX_STRINGS + 1)), 8, MAX_STRINGS, "to 4194305 strings; 4194304 are allowed"),
+        (
+            typed("k", u32(9) + u32(9) + u64(MAX_ARRAYS + 1)),
+            12,
+            MAX_ARRAYS,
+            "to 65537 nested arrays; 65536 are allowed",
+        ),
+    ],
+)
+def test_header_too_many_elements_are_refused_before_they_are_walked(
+    tmp_path: Path, head: bytes, entry_bytes: int, count: int, message: str
+) -> None:
+    """A sparse file whose zeros are millions of empty strings, or of empty arrays."""
     path = tmp_path / "sparse.gguf"
     with path.open("wb") as file:
-        file.write(gguf([typed("k", u32(9) + u32(8) + u64(MAX_ELEMENTS + 1))]))
-        file.truncate(9 * (MAX_ELEMENTS + 1))
+        file.write(gguf([head]))
+        file.truncate((entry_bytes + 1) * (count + 1))
     start = time.perf_counter()
-    with pytest.raises(GgufFormatError, match="brings the header to 33554433 strings; 33554432 are allowed"):
+    with pytest.raises(GgufFormatError, match=message):
         read_header(path)
     assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(("tensors", "pairs", "what"), [(MAX_ENTRIES + 1, 0, "tensors"), (0, MAX_ENTRIES + 1, "pairs")])
+def test_header_too_many_entries_are_refused(tmp_path: Path, tensors: int, pairs: int, what: str) -> None:
+    path = tmp_path / "sparse.gguf"
+    with path.open("wb") as file:
+        file.write(b"GGUF" + u32(3) + u64(tensors) + u64(pairs))
+        file.truncate(64 * MAX_ENTRIES)
+    with pytest.raises(GgufFormatError, match=f"65537 .*{what} are announced; 65536 are allowed"):
+        read_header(path)
 
 
 def test_header_of_a_huge_string_is_refused_unread(tmp_path: Path) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engines.errors import CheckpointError, ContextLengthExceeded
+from engines.scheduling.growth import GROWTH_WAIT_S
 from engines.simulated import DEFAULT_MAX_TOKENS, UNLIMITED_CONTEXT, SimulatedEngine, build
 from engines.wire import (
     Admitted,
     ChatMessage,
     ChatPrompt,
     Event,
+    Failed,
     Finished,
+    GrowRequest,
     LoadModel,
     ModelSpec,
     SimulateSpec,
@@ -26,9 +31,15 @@ from engines.wire import (
 from tests.engines.helpers_clock import FakeClock
 
 
-def engine(clock: FakeClock | None = None, context: int | None = None, width: int | None = None, **spec: Any) -> Any:
+def engine(
+    clock: FakeClock | None = None,
+    context: int | None = None,
+    width: int | None = None,
+    grant: int | None = None,
+    **spec: Any,
+) -> Any:
     simulate = SimulateSpec(**{"weights_bytes": 1000, **spec})
-    return SimulatedEngine(simulate, context=context, width=width, clock=clock or FakeClock())
+    return SimulatedEngine(simulate, context=context, width=width, grant_bytes=grant, clock=clock or FakeClock())
 
 
 def submit(model: Any, request_id: int, count: int | None = 3, text: str = "a b", stop: tuple[str, ...] = ()) -> None:
@@ -174,6 +185,131 @@ def test_simulated_memory_is_weights_and_kv_in_use() -> None:
     assert (report.static, report.kv) == (1000, 40)  # three of the prompt, one emitted
     run(model)
     assert model.memory().kv == 0 and model.memory().peak >= 1040
+
+
+# --- the KV grant; ten bytes a token ---
+
+
+def test_simulated_rows_start_where_their_tokens_fit_the_grant() -> None:
+    model = engine(grant=100, kv_bytes_per_token=10)
+    for request_id in (1, 2, 3):
+        submit(model, request_id, 3)  # two of the prompt: five tokens
+    first = model.step()
+    assert [e.request_id for e in first if isinstance(e, Admitted)] == [1, 2]
+    assert model.memory().kv <= 100
+    assert text(run(model), 3) == "w0 w1 w2"
+
+
+def test_simulated_row_beyond_the_grant_waits_for_growth_and_lets_others_pass() -> None:
+    model = engine(grant=100, kv_bytes_per_token=10)
+    submit(model, 1, 20)
+    submit(model, 2, 3)
+    assert text(run(model), 2) == "w0 w1 w2"
+    assert not model.busy and model.growth() == GrowRequest(request_id=1, bytes=120)
+    model.set_grant(220)
+    assert model.growth() is None
+    assert last(run(model)).usage.completion_tokens == 20
+
+
+def test_simulated_row_that_waits_for_growth_can_be_cancelled() -> None:
+    model = engine(grant=100, kv_bytes_per_token=10)
+    submit(model, 1, 20)
+    model.cancel(1)
+    assert last(run(model)).reason == "cancelled" and model.growth() is None
+
+
+def test_simulated_row_beyond_any_grant_fails_with_both_numbers() -> None:
+    model = engine(grant=100, kv_bytes_per_token=10)
+    submit(model, 1, 20)
+    model.deny_growth(1, 200)
+    (failed,) = run(model)
+    assert isinstance(failed, Failed) and failed.error.code == "context_length_exceeded"
+    assert "22 tokens" in failed.error.message and "holds 20" in failed.error.message
+
+
+def test_simulated_open_answer_asks_ahead_and_goes_on() -> None:
+    model = engine(grant=3000, kv_bytes_per_token=10)
+    submit(model, 1, None)
+    events = list(model.step())
+    while model.growth() is None:
+        events += model.step()
+    assert model.memory().kv < 3000
+    model.set_grant(10**9)
+    assert last(events + run(model)).usage.completion_tokens == DEFAULT_MAX_TOKENS
+
+
+def test_simulated_open_answer_that_outgrew_the_grant_waits_and_is_whole() -> None:
+    model = engine(grant=3000, kv_bytes_per_token=10)
+    submit(model, 1, None)
+    events = run(model)
+    assert model.memory().kv == 0 and model.growth().bytes >= 10
+    model.set_grant(10**9)
+    events += run(model)
+    assert text(events) == " ".join(f"w{i}" for i in range(DEFAULT_MAX_TOKENS))
+    assert len([event for event in events if isinstance(event, Admitted)]) == 1
+
+
+@pytest.mark.parametrize("how", ["denied", "in time"])
+def test_simulated_open_answer_ends_where_the_grant_does_without_a_larger_one(how: str) -> None:
+    clock = FakeClock()
+    model = engine(clock, grant=3000, kv_bytes_per_token=10)
+    submit(model, 1, None)
+    events = run(model)
+    if how == "denied":
+        model.deny_growth(1, 3000)
+    else:
+        clock.sleep(GROWTH_WAIT_S)
+    end = last(events + run(model))
+    assert end.reason == "length" and end.usage.completion_tokens == 298 and model.growth() is None
+
+
+def test_simulated_youngest_rows_give_way_to_a_smaller_grant_and_end_whole() -> None:
+    model = engine(grant=1000, kv_bytes_per_token=10)
+    for request_id in (1, 2, 3):
+        submit(model, request_id, 10)
+    events = list(model.step()) + list(model.step())
+    model.set_grant(250)
+    events += model.step()
+    assert model.memory().kv <= 250
+    events += run(model)
+    for request_id in (1, 2, 3):
+        assert text(events, request_id) == " ".join(f"w{i}" for i in range(10))
+    assert len([event for event in events if isinstance(event, Admitted)]) == 3
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(1, 30), st.one_of(st.none(), st.integers(1, 40))), min_size=1, max_size=8),
+    grants=st.lists(st.integers(0, 800), max_size=6),
+    most=st.integers(0, 800),
+    width=st.integers(1, 5),
+)
+def test_simulated_kv_never_exceeds_the_grant_and_every_request_ends(
+    rows: list[tuple[int, int | None]], grants: list[int], most: int, width: int
+) -> None:
+    """Whatever grants come; growth within ``most`` is met, beyond it denied."""
+    model = engine(grant=500, kv_bytes_per_token=10, width=width, context=64)
+    for request_id, (prompt, count) in enumerate(rows):
+        submit(model, request_id, count, "x " * prompt)
+    events: list[Event] = []
+    granted = 500
+    for granted in grants:
+        model.set_grant(granted)
+        events += model.step()
+        assert model.memory().kv <= granted
+    for _ in range(5000):
+        if model.busy:
+            events += model.step()
+            assert model.memory().kv <= granted
+        elif (growth := model.growth()) is not None and granted + growth.bytes <= most:
+            granted += growth.bytes
+            model.set_grant(granted)
+        elif growth is not None:
+            model.deny_growth(growth.request_id, max(granted, most))
+        else:
+            break
+    ends = [event.request_id for event in events if isinstance(event, Finished | Failed)]
+    assert sorted(ends) == list(range(len(rows)))
 
 
 def test_simulated_faults_come_after_their_tokens() -> None:

@@ -17,6 +17,7 @@ from engines.wire import (
     ChatPrompt,
     Chunk,
     Close,
+    DenyGrowth,
     Event,
     Events,
     Failed,
@@ -66,6 +67,7 @@ MESSAGES: list[ToWorker] = [
     Cancel(request_id=1),
     Chunk(request_id=1, blob=0, index=0, last=True, data=b"\x00\xff"),
     SetGrant(grant_bytes=1),
+    DenyGrowth(request_id=1, most_bytes=2**40),
     Close(),
 ]
 

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engines.wire import (
     Admitted,
@@ -16,8 +18,10 @@ from engines.wire import (
     Chunk,
     Close,
     Closed,
+    DenyGrowth,
     Failed,
     Finished,
+    GrowRequest,
     Hello,
     LoadFailed,
     LoadModel,
@@ -26,6 +30,8 @@ from engines.wire import (
     ModelSpec,
     Ready,
     SetCores,
+    SetGrant,
+    Shed,
     Submit,
     TextDelta,
     submit_frames,
@@ -163,6 +169,64 @@ def test_worker_load_that_fails_says_why_and_exits(spec: ModelSpec, engine: str,
         failed = worker.next(LoadFailed)
         assert failed.error.code == code and any(word in failed.error.message for word in words.split("|"))
         assert worker.wait() == 1
+
+
+def test_worker_asks_for_growth_once_and_takes_it_back() -> None:
+    """Two requests lack room. The first is denied for ever and fails; the second is met; a third is cancelled."""
+    with raw_worker("--bare") as worker:
+        worker.send(replace(simulated_load(kv_bytes_per_token=10), grant_bytes=100))
+        worker.next(Ready)
+        worker.send(Submit(request_id=1, request=words(50)), Submit(request_id=2, request=words(19)))
+        assert worker.next(GrowRequest) == GrowRequest(request_id=1, bytes=410)
+        worker.send(DenyGrowth(request_id=1, most_bytes=300))
+        (failed,) = worker.answers()
+        assert isinstance(failed, Failed) and failed.error.code == "context_length_exceeded"
+        assert worker.next(GrowRequest) == GrowRequest(request_id=2, bytes=100)
+        worker.send(SetGrant(grant_bytes=200))
+        assert isinstance(worker.answers()[-1], Finished)
+        worker.send(Submit(request_id=3, request=words(50)))
+        assert worker.next(GrowRequest) == GrowRequest(request_id=3, bytes=310)
+        worker.send(Cancel(request_id=3))
+        assert worker.next(GrowRequest) == GrowRequest(request_id=3, bytes=0)
+
+
+@linux_only
+def test_worker_whose_requests_wait_for_growth_uses_no_cpu() -> None:
+    with raw_worker("--bare") as worker:
+        worker.send(replace(simulated_load(kv_bytes_per_token=10), grant_bytes=100))
+        worker.next(Ready)
+        worker.send(Submit(request_id=1, request=words(50)))
+        worker.next(GrowRequest)
+        until(CpuIdle(worker.process.pid))
+        worker.send(SetGrant(grant_bytes=1000))
+        assert isinstance(worker.answers()[-1], Finished)
+
+
+def test_worker_reports_its_memory_each_second_and_as_it_changes() -> None:
+    with raw_worker("--bare") as worker:
+        worker.send(replace(simulated_load(kv_bytes_per_token=10, tokens_per_s=100.0), grant_bytes=10_000))
+        worker.next(Ready)
+        idle = worker.next(MemoryReport)
+        assert (idle.static, idle.kv, idle.prompt_cache, idle.mlx_cache) == (1000, 0, 0, 0)
+        worker.send(Submit(request_id=1, request=words(900)))
+        readings = [worker.next(MemoryReport).kv for _ in range(4)]
+        assert readings == sorted(readings) and readings[-1] >= 50
+        began = time.monotonic()
+        worker.send(Cancel(request_id=1))
+        while worker.next(MemoryReport).kv:
+            pass
+        assert time.monotonic() - began < 5
+
+
+def test_worker_reports_at_once_what_shedding_brought() -> None:
+    with raw_worker("--bare", engine="tests.engines.helpers_swelling_engine") as worker:
+        worker.send(simulated_load())
+        worker.next(Ready)
+        worker.send(Submit(request_id=1, request=words(1, "hoard 3")))
+        while worker.next(MemoryReport).prompt_cache != 3 * 2**20:
+            pass
+        worker.send(Shed(bytes=2 * 2**20))
+        assert worker.next(MemoryReport).prompt_cache == 2**20
 
 
 def test_worker_hears_of_its_cores() -> None:

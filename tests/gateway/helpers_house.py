@@ -17,7 +17,7 @@ from gateway.residency.shell import Residency
 from tests.gateway.helpers_residency import BOUND_S
 from tests.gateway.helpers_server import Served, serving
 
-__all__ = ["House", "house"]
+__all__ = ["House", "house", "rewrite"]
 
 REGISTRY = """
 memory: {budget: 10GiB, device: 16GiB}
@@ -49,10 +49,17 @@ class House:
             pass  # each round trip lets the workers go on
 
 
+def rewrite(path: Path, registry: str) -> None:
+    """The registry file has changed."""
+    path.write_text(registry)
+
+
 @asynccontextmanager
-async def house(registry: str = REGISTRY, **server: Any) -> AsyncIterator[House]:
-    """Starts it, and closes every worker at the end."""
-    parsed = parse_registry(registry, Path("/nowhere/registry.yaml"))
+async def house(registry: str = REGISTRY, *, path: Path | None = None, **server: Any) -> AsyncIterator[House]:
+    """Starts it, and closes every worker at the end. With ``path`` the registry is written there, and can be reloaded."""
+    if path is not None:
+        rewrite(path, registry)
+    parsed = parse_registry(registry, path or Path("/nowhere/registry.yaml"))
     settings = replace(parsed.settings, server=replace(parsed.settings.server, **server))
     catalog = Catalog(parsed)
     residency = Residency(settings, catalog)

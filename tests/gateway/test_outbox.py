@@ -10,8 +10,19 @@ from gateway.protocols.completion import Piece
 from tests.gateway.helpers_residency import BOUND_S, finished
 
 
+async def test_deltas_stay_apart_until_many_wait() -> None:
+    outbox = Outbox(separate=3)
+    end = finished()
+    for index, text in ((0, "a"), (1, "x"), (0, "b"), (0, "c"), (1, "y"), (2, "p"), (2, "q")):
+        outbox.put(index, text)
+    outbox.finish(0, end)
+    assert outbox.take() == [Piece(0, "a"), Piece(1, "xy"), Piece(0, "bc", end), Piece(2, "pq")]
+    outbox.put(0, "d")
+    assert outbox.take() == [Piece(0, "d")]
+
+
 async def test_text_of_a_choice_joins_and_choices_keep_their_order() -> None:
-    outbox = Outbox()
+    outbox = Outbox(separate=0)
     for index, text in ((1, "a"), (0, "x"), (1, "b"), (0, ""), (0, "é")):
         outbox.put(index, text)
     end = finished()

@@ -113,6 +113,22 @@ async def test_sigterm_refuses_new_work_and_ends_streams_within_the_grace() -> N
         assert time.monotonic() - began < 4.5 + 1
 
 
+async def test_sigterm_answers_a_request_whose_body_is_still_on_the_way() -> None:
+    async with server() as running:
+        port = running.client.base_url.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        )
+        writer.write(head.encode() + b"{")
+        assert (await running.client.get("/health")).status_code == 200
+        running.signal(signal.SIGTERM)
+        answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 503 ") and b'"code":"shutting_down"' in answer
+        assert await running.exit_status(within_s=START_S) == 0
+
+
 async def test_second_sigterm_skips_the_grace() -> None:
     async with server(shutdown_grace_s=300) as running:
         lines = running.stream()
@@ -154,9 +170,10 @@ def test_bind_to_network_with_keys_and_to_loopback_without() -> None:
         check_bind(ServerSettings(host=host))
 
 
-def test_bind_to_no_address_says_so() -> None:
+@pytest.mark.parametrize("host", ["no.such.name.invalid", "a..b", "é" * 300])
+def test_bind_to_no_address_says_so(host: str) -> None:
     with pytest.raises(StartError, match="not an address"):
-        check_bind(ServerSettings(host="no.such.name.invalid"))
+        check_bind(ServerSettings(host=host))
 
 
 def test_open_socket_in_use_says_what_to_do() -> None:

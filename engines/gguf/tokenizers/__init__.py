@@ -6,8 +6,9 @@
                      │
     text ──> specials         cuts special tokens out of the text; what is between them goes to one of
                      │
-               bpe (with pre) byte-level byte-pair encoding, through the `tokenizers` library
+               bpe (with pre) byte-level byte-pair encoding, words by the `tokenizers` library
                spm            SentencePiece's merges by score, with bytes for what has no piece
+                     │        both: texts and index (the tables, packed), merging (the merges of a word)
                      │
     ids  ──> detokenizer      bytes of tokens to text, whole code points only
 

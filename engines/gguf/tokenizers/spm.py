@@ -3,7 +3,7 @@
 The rule: of all neighbours that together are a token, join those with the highest score, the leftmost of equals, until none
 is left. What is no token then becomes bytes. The `tokenizers` library cannot state this rule: its merges are pairs in one
 order, so two pairs that make the same token are not equals there; and to list the pairs of Gemma's 262k tokens takes seconds,
-where a dictionary is ready at once. Source: SentencePiece's ``bpe_model``.
+where an index is ready at once. Source: SentencePiece's ``bpe_model``.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 from engines.errors import CheckpointError
+from engines.gguf.tokenizers.index import token_finder
+from engines.gguf.tokenizers.merging import CACHED_LENGTH, CACHED_PIECES, CACHED_WORDS, merged
 from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary, metadata_flag
 
 __all__ = ["SentencePieceModel"]
 
 _SPACE = "▁"  # how pieces write a space
+_SPACE_BYTES = _SPACE.encode()
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_CACHED_WORDS = 32768
-_CACHED_LENGTH = 32  # characters: longer words seldom come again
 
 
 class SentencePieceModel:
@@ -39,16 +40,15 @@ class SentencePieceModel:
         self._vocabulary = vocabulary
         self._scores = vocabulary.scores
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
-        self._ids = {text: id for id, text in enumerate(vocabulary.texts)}
-        self._byte_ids: dict[int, int] = {}
-        for id in vocabulary.abnormal:
-            text = vocabulary.texts[id]
-            if self._ids.get(text) == id:
-                del self._ids[text]
-            if vocabulary.types[id] == TokenType.BYTE and (byte := _BYTE.fullmatch(text)):
-                self._byte_ids[int(byte[1], 16)] = id
+        self._find = lru_cache(CACHED_PIECES)(token_finder(vocabulary.texts, hidden=vocabulary.abnormal))
+        self._byte_ids = {
+            int(byte[1], 16): id
+            for text, id in vocabulary.of_type(TokenType.BYTE).items()
+            if (byte := _BYTE.fullmatch(text))
+        }
         self._word = re.compile(self._word_pattern())
-        self._cached_merge = lru_cache(_CACHED_WORDS)(self._merge)
+        self._cached_cost = lru_cache(CACHED_PIECES)(self._cost)
+        self._cached_merge = lru_cache(CACHED_WORDS)(self._merge)
 
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """The ids of ``text``; ``at_start`` says that it begins the prompt or follows a special token."""
@@ -60,76 +60,43 @@ class SentencePieceModel:
             text = " " + text
         ids: list[int] = []
         for word in self._word.findall(text.replace(" ", _SPACE)):
-            ids += self._cached_merge(word) if len(word) <= _CACHED_LENGTH else self._merge(word)
+            ids += self._cached_merge(word) if len(word) <= CACHED_LENGTH else self._merge(word)
         return ids
 
     def token_bytes(self, id: int) -> bytes:
         """What the token adds to the output."""
-        text = self._vocabulary.texts[id]
+        text = self._vocabulary.texts.encoded(id)
         kind = self._vocabulary.types[id]
         if kind == TokenType.NORMAL:
-            return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
-        if kind == TokenType.BYTE and (byte := _BYTE.fullmatch(text)):
+            return text.replace(_SPACE_BYTES, b" ")
+        if kind == TokenType.BYTE and (byte := _BYTE.fullmatch(self._vocabulary.texts[id])):
             return bytes([int(byte[1], 16)])
-        return b"" if kind == TokenType.UNUSED else text.encode("utf-8", "surrogateescape")
+        return b"" if kind == TokenType.UNUSED else text
 
     def _word_pattern(self) -> str:
         """Words that may be merged one by one, since no token reaches across their borders.
 
         A space begins a word, unless some token has it after the very character that stands before it.
         """
-        before = {
-            text[place - 1]
-            for text in self._ids
-            if _SPACE in text[1:]
-            for place in range(1, len(text))
-            if text[place] == _SPACE
-        }
+        texts, types = self._vocabulary.texts, self._vocabulary.types
+        spaced = (texts[id] for id in texts.having(_SPACE) if types[id] == TokenType.NORMAL)
+        before = {left for text in spaced for left, right in pairwise(text) if right == _SPACE}
         joining = "".join(map(re.escape, sorted(before | {_SPACE})))
         return f"(?s:.(?:(?<=[{joining}]){_SPACE}|[^{_SPACE}])*)"
 
     def _merge(self, word: str) -> tuple[int, ...]:
-        """Merges one word. O(n log n) in its length, as each merge adds at most two candidates."""
-        ids, scores = self._ids, self._scores
-        length = len(word)
-        ends = list(range(1, length + 1))  # ends[i]: where the symbol that begins at i ends; 0 once it is merged away
-        starts = list(range(-1, length))  # starts[i]: where the symbol that ends at i begins
-
-        # (minus score, left, middle, right): word[left:middle] and word[middle:right] may become one
-        candidates: list[tuple[float, int, int, int]] = []
-        for middle in range(1, length):
-            id = ids.get(word[middle - 1 : middle + 1])
+        ids: list[int] = []
+        for piece in merged(word, self._cached_cost, ""):
+            id = self._find(piece)
             if id is not None:
-                candidates.append((-scores[id], middle - 1, middle, middle + 1))
-        heapify(candidates)
-        while candidates:
-            _, left, middle, right = heappop(candidates)
-            if ends[left] != middle or ends[middle] != right:
-                continue  # one of the two is no longer there
-            ends[left], ends[middle] = right, 0
-            starts[right] = left
-            if left > 0:
-                before = starts[left]
-                id = ids.get(word[before:right])
-                if id is not None:
-                    heappush(candidates, (-scores[id], before, left, right))
-            if right < length:
-                after = ends[right]
-                id = ids.get(word[left:after])
-                if id is not None:
-                    heappush(candidates, (-scores[id], left, right, after))
-
-        merged: list[int] = []
-        place = 0
-        while place < length:
-            piece = word[place : ends[place]]
-            id = ids.get(piece)
-            if id is not None:
-                merged.append(id)
+                ids.append(id)
             else:
-                merged += self._as_bytes(piece)
-            place = ends[place]
-        return tuple(merged)
+                ids += self._as_bytes(piece)
+        return tuple(ids)
+
+    def _cost(self, text: str) -> float | None:
+        id = self._find(text)
+        return None if id is None else -self._scores[id]
 
     def _as_bytes(self, character: str) -> list[int]:
         data = character.encode("utf-8")

@@ -5,14 +5,17 @@ Source of the keys and their meaning: the GGUF specification and llama.cpp's con
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from engines.errors import CheckpointError
+from engines.gguf.tokenizers.texts import TokenTexts
+from engines.header import GgufArray
 
-__all__ = ["TokenType", "Vocabulary", "metadata_flag", "metadata_list"]
+__all__ = ["TokenType", "Vocabulary", "encoded_texts", "metadata_flag", "metadata_list"]
 
 PREFIX = "tokenizer.ggml."
 
@@ -20,6 +23,7 @@ PREFIX = "tokenizer.ggml."
 class TokenType(IntEnum):
     """``tokenizer.ggml.token_type``."""
 
+    UNDEFINED = 0  # so are numbers that are not in this list
     NORMAL = 1  # text, in the encoding of the model
     UNKNOWN = 2  # stands for what has no token
     CONTROL = 3  # structure (turns, ends): never in an answer's text, found in input only where that is asked for
@@ -62,9 +66,9 @@ class Vocabulary:
     type CONTROL.
     """
 
-    texts: list[str]
-    types: list[int]
-    scores: list[float] | None
+    texts: TokenTexts
+    types: bytes  # of TokenType
+    scores: array[float] | None
     bos_id: int | None
     eos_id: int | None
     unknown_id: int | None
@@ -77,24 +81,25 @@ class Vocabulary:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Vocabulary:
         """Reads the lists and ids; CheckpointError where they are missing or do not fit together."""
-        texts: list[str] = metadata_list(metadata, PREFIX + "tokens", str)
-        types: list[int] = metadata_list(metadata, PREFIX + "token_type", int, optional=True) or [1] * len(texts)
-        scores: list[float] = metadata_list(metadata, PREFIX + "scores", (float, int), optional=True)
+        texts = TokenTexts(encoded_texts(metadata, PREFIX + "tokens"))
         if not texts:
             raise CheckpointError("tokenizer.ggml.tokens is empty: the file has no vocabulary")
+        types = _packed_types(metadata_list(metadata, PREFIX + "token_type", int, optional=True))
+        scores = array("f", metadata_list(metadata, PREFIX + "scores", (float, int), optional=True))
         for key, values in (("token_type", types), ("scores", scores)):
             if values and len(values) < len(texts):
                 raise CheckpointError(
                     f"{PREFIX}{key} has {len(values)} entries for {len(texts)} tokens; it needs one a token"
                 )
-        types = types[: len(texts)]
+        types = types[: len(texts)] or bytearray((TokenType.NORMAL,)) * len(texts)
 
         def special(name: str) -> int | None:
             value = metadata.get(f"{PREFIX}{name}_token_id")
             return value if isinstance(value, int) and 0 <= value < len(texts) else None
 
         eos_id = special("eos")
-        abnormal = [id for id, kind in enumerate(types) if kind != TokenType.NORMAL.value]
+        normal = TokenType.NORMAL.value
+        abnormal = [id for id, kind in enumerate(types) if kind != normal]
         end_ids = {id for id in (eos_id, special("eot"), special("eom")) if id is not None}
         end_ids |= _ends_by_text(texts, types, abnormal)
         for id in end_ids:
@@ -103,7 +108,7 @@ class Vocabulary:
             types[id] = TokenType.CONTROL
         return cls(
             texts=texts,
-            types=types,
+            types=bytes(types),
             scores=scores or None,
             bos_id=special("bos"),
             eos_id=eos_id,
@@ -121,7 +126,14 @@ class Vocabulary:
         return {self.texts[id]: id for id in self.abnormal if self.types[id] in wanted and self.texts[id]}
 
 
-def _ends_by_text(texts: list[str], types: list[int], abnormal: list[int]) -> set[int]:
+def _packed_types(numbers: list[int]) -> bytearray:
+    try:
+        return bytearray(numbers)
+    except ValueError:  # a number that is no byte is no type either
+        return bytearray(number if 0 <= number < 256 else TokenType.UNDEFINED for number in numbers)
+
+
+def _ends_by_text(texts: TokenTexts, types: bytearray, abnormal: list[int]) -> set[int]:
     found = {texts[id]: id for id in abnormal}
     if not found:  # a file without types
         found = {text: id for id, text in enumerate(texts) if text in _ENDS_ANSWER}
@@ -133,6 +145,14 @@ def _ends_by_text(texts: list[str], types: list[int], abnormal: list[int]) -> se
     if {"<|return|>", "<|call|>", "<|end|>"} <= found.keys():
         ends.discard(found["<|end|>"])
     return ends
+
+
+def encoded_texts(metadata: Mapping[str, Any], key: str) -> list[bytes]:
+    """The strings of the array at ``key`` in UTF-8. CheckpointError if it is missing or not of strings."""
+    texts = metadata.get(key)
+    if isinstance(texts, GgufArray):
+        return texts.encoded()
+    return [text.encode("utf-8", "surrogatepass") for text in metadata_list(metadata, key, str)]
 
 
 def metadata_list(

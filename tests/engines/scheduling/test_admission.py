@@ -12,7 +12,7 @@ from engines.scheduling.admission import Decision, KvAdmission, KvCost
     [
         (100, [], Decision.ADMIT),
         (1024, [], Decision.ADMIT),
-        (1025, [], Decision.REFUSE),
+        (1025, [], Decision.GROW),
         (256, [256, 256, 256], Decision.ADMIT),
         (257, [256], Decision.ADMIT),
         (257, [256, 256], Decision.WAIT),  # three rows of 512 each: the batch is as long as its longest row
@@ -39,18 +39,19 @@ def test_a_window_costs_no_more_than_its_tokens() -> None:
     assert cost.row_bytes(100) == 256 * 40
     assert cost.row_bytes(512) == 512 * 40
     assert cost.row_bytes(2048) == 2048 * 10 + 512 * 30
-    assert KvCost(0, window_bytes_per_token=30, window_tokens=512).longest_row(512 * 30 + 1) is None
+    windows_only = KvCost(0, window_bytes_per_token=30, window_tokens=512)
+    assert windows_only.longest_row(512 * 30) is None and windows_only.longest_row(512 * 30 - 1) == 256
 
 
 @given(
     grant=st.integers(0, 10**5),
-    size=st.integers(1, 50),
+    size=st.integers(0, 50),
     windowed=st.integers(0, 50),
     window=st.sampled_from([0, 8, 256, 300, 512]),
     row=st.integers(1, 5000),
     running=st.lists(st.integers(1, 5000)),
 )
-def test_what_is_admitted_fits_and_what_is_refused_never_could(
+def test_what_is_admitted_fits_and_only_a_larger_grant_helps_the_rest(
     grant: int, size: int, windowed: int, window: int, row: int, running: list[int]
 ) -> None:
     admission = KvAdmission(KvCost(size, windowed, window), grant)
@@ -58,5 +59,7 @@ def test_what_is_admitted_fits_and_what_is_refused_never_could(
     if decision is Decision.ADMIT:
         assert admission.projected_bytes([*running, row]) <= grant
     longest = admission.longest_row
-    assert longest is not None
-    assert (decision is Decision.REFUSE) == (row > longest)
+    assert (decision is Decision.GROW) == (longest is not None and row > longest)
+    missing = admission.missing(row)
+    assert (decision is Decision.GROW) == (missing > 0)
+    assert KvAdmission(admission.cost, grant + missing).decide(row, []) is Decision.ADMIT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -151,6 +152,7 @@ def make_batcher(
     bytes_per_token: int = 1,
     grant: int | None = None,
     runs_ahead: bool = True,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Batcher:
     return Batcher(
         model,
@@ -159,6 +161,7 @@ def make_batcher(
         admission=KvAdmission(KvCost(bytes_per_token), grant),
         pacer=FixedPacer(chunk),
         runs_ahead=runs_ahead,
+        clock=clock,
     )
 
 

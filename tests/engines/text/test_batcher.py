@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.scheduling.growth import GROWTH_WAIT_S
 from engines.text.batcher import can_batch
 from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sampling import SamplingParameters, log_probabilities
+from tests.engines.helpers_clock import FakeClock
 from tests.engines.text.helpers_rows import (
     EOS,
     GREEDY,
@@ -338,14 +340,40 @@ def test_a_row_waits_until_the_grant_has_room_and_none_overtakes_it() -> None:
     assert ends[0] < starts[0] < ends[1]
 
 
-def test_a_row_no_grant_could_hold_is_refused_with_both_numbers() -> None:
+def test_a_row_larger_than_the_grant_is_passed_over_and_asks_for_what_it_lacks() -> None:
     model = stock_model("llama")
     batcher = make_batcher(model, grant=300)
-    batcher.submit(make_row(1, prompt(250, 1), 50))
+    large = make_row(1, prompt(250, 1), 50)
+    batcher.submit(large)
     batcher.submit(make_row(2, prompt(3, 2), 3))
     events = run(batcher)
-    assert events[0] == RowRefused(1, needed_tokens=300, granted_tokens=256)
-    assert len(tokens_of(events, 2)) == 3
+    assert {event.id for event in events} == {2} and len(tokens_of(events, 2)) == 3
+    assert not batcher.busy and batcher.step() == []
+    assert batcher.growth() == (1, 212)  # 300 tokens are allocated as 512
+    batcher.admission = replace(batcher.admission, grant_bytes=512)
+    assert batcher.growth() is None
+    assert tokens_of(run(batcher), 1) == continue_alone(model, large)
+
+
+def test_a_row_that_waits_for_a_larger_grant_can_be_cancelled() -> None:
+    batcher = make_batcher(stock_model("llama"), grant=256)
+    batcher.submit(make_row(1, prompt(250, 1), 50))
+    assert batcher.growth() is not None and batcher.cancel(1)
+    assert batcher.growth() is None and not batcher.busy
+
+
+def test_a_row_no_grant_could_hold_is_refused_with_both_numbers() -> None:
+    batcher = make_batcher(stock_model("llama"), grant=256)
+    batcher.submit(make_row(1, prompt(500, 1), 50))
+    assert batcher.deny_growth(1, 700) == [RowRefused(1, needed_tokens=550, granted_tokens=512)]
+    assert not batcher.busy and batcher.growth() is None and batcher.deny_growth(1, 700) == []
+
+
+def test_a_denied_row_asks_again_for_as_much_as_there_can_be() -> None:
+    batcher = make_batcher(stock_model("llama"), grant=256)
+    batcher.submit(replace(make_row(1, prompt(300, 1), 2000), least_tokens=301, expected_tokens=1324))
+    assert batcher.growth() == (1, 1536 - 256)
+    assert batcher.deny_growth(1, 800) == [] and batcher.growth() == (1, 768 - 256)
 
 
 def test_an_open_ended_row_is_projected_at_what_the_grant_holds() -> None:
@@ -370,11 +398,61 @@ def test_the_youngest_row_gives_way_when_the_others_outgrow_the_grant_and_resume
         assert tokens_of(events, row.id) == continue_alone(model, row)
 
 
-def test_a_row_that_outgrows_the_grant_alone_ends_there() -> None:
-    batcher = make_batcher(stock_model("llama"), chunk=300, grant=256)
-    batcher.submit(replace(make_row(1, prompt(240, 1), 40), least_tokens=241, expected_tokens=250))
+def outgrowing(row_id: int = 1) -> Row:
+    return replace(make_row(row_id, prompt(240, row_id), 40, seeded(row_id)), least_tokens=241, expected_tokens=250)
+
+
+def test_a_row_that_will_outgrow_the_grant_alone_asks_ahead() -> None:
+    model = stock_model("llama")
+    batcher = make_batcher(model, chunk=300, grant=256)
+    batcher.submit(outgrowing())
+    events = list[RowEvent]()
+    while not tokens_of(events, 1):
+        events += batcher.step()
+    assert batcher.growth() == (1, 256)  # to its end, 280 tokens, which are allocated as 512
+    batcher.admission = replace(batcher.admission, grant_bytes=512)
+    events += run(batcher)
+    assert [event for event in events if isinstance(event, RowStarted)] == [RowStarted(1)]
+    assert tokens_of(events, 1) == continue_alone(model, outgrowing())
+
+
+@pytest.mark.parametrize("runs_ahead", [True, False])
+def test_a_row_that_outgrew_the_grant_alone_waits_and_goes_on_exactly(runs_ahead: bool) -> None:
+    model = stock_model("llama")
+    batcher = make_batcher(model, chunk=300, grant=256, runs_ahead=runs_ahead)
+    batcher.submit(outgrowing())
     events = run(batcher)
-    assert events[-1] == RowStopped(1)
+    assert 14 <= len(tokens_of(events, 1)) <= 17 and batcher.kv_bytes == 0
+    assert batcher.growth() == (1, 256)
+    batcher.admission = replace(batcher.admission, grant_bytes=512)
+    assert tokens_of(events + run(batcher), 1) == continue_alone(model, outgrowing())
+
+
+def test_a_row_that_outgrew_the_grant_alone_ends_there_when_none_larger_comes() -> None:
+    clock = FakeClock()
+    batcher = make_batcher(stock_model("llama"), chunk=300, grant=256, clock=clock.now)
+    batcher.submit(outgrowing())
+    events = run(batcher)
+    assert not any(isinstance(event, RowStopped) for event in events)
+    clock.sleep(GROWTH_WAIT_S)
+    assert batcher.busy and run(batcher) == [RowStopped(1)]
+    assert batcher.growth() is None
+
+
+@pytest.mark.parametrize("when", ["running", "waiting"])
+def test_a_row_that_outgrew_the_grant_alone_ends_there_when_growth_is_denied(when: str) -> None:
+    batcher = make_batcher(stock_model("llama"), chunk=300, grant=256)
+    batcher.submit(outgrowing())
+    events = list[RowEvent]()
+    while not tokens_of(events, 1):
+        events += batcher.step()
+    if when == "waiting":
+        events += run(batcher)
+        events += batcher.deny_growth(1, 300)
+    else:
+        assert batcher.deny_growth(1, 300) == [] and batcher.growth() is None
+        events += run(batcher)
+    assert events[-1] == RowStopped(1) and not batcher.busy
     assert 14 <= len(tokens_of(events, 1)) <= 17  # the prompt's 240 tokens and these fill 256
 
 
@@ -386,7 +464,8 @@ def test_rows_that_can_never_resume_end_where_they_were() -> None:
     while len(tokens_of(events, 1)) < 4:
         events += batcher.step()
     batcher.admission = replace(batcher.admission, grant_bytes=256)
-    assert run(batcher) == [RowStopped(0), RowStopped(1)]
+    assert run(batcher) == []
+    assert batcher.deny_growth(0, 256) + batcher.deny_growth(1, 256) == [RowStopped(0), RowStopped(1)]
 
 
 def test_a_smaller_grant_holds_for_rows_that_run() -> None:

@@ -116,5 +116,17 @@ def test_caches_grow_in_the_steps_that_admission_rounds_to() -> None:
     assert cache.KVCache.step == cache.BatchKVCache.step == cache.BatchRotatingKVCache.step == KV_STEP
 
 
+def test_batch_caches_say_where_they_stand() -> None:
+    """``keys``, ``values``, ``_idx``; of a window ``max_size``, ``rotated``, ``left_padding``: what cache_room moves and cuts."""
+    made: Any
+    for made in (cache.BatchKVCache([0]), cache.BatchRotatingKVCache(4, [0])):
+        assert made._idx == 0
+        made.update_and_fetch(mx.zeros((1, 1, 3, 2)), mx.zeros((1, 1, 3, 2)))
+        assert made._idx == 3 and made.keys.shape == made.values.shape and made.left_padding.tolist() == [0]
+    assert (made.max_size, made.rotated) == (4, False)
+    trim = inspect.getsource(cache.BatchRotatingKVCache)
+    assert "trim_size = self._idx - self.max_size + 1" in trim and "if self.keys.shape[2] > self._idx:" in trim
+
+
 def test_attention_is_called_through_the_one_attribute_that_can_be_replaced() -> None:
     assert "mx.fast.scaled_dot_product_attention(" in inspect.getsource(base.scaled_dot_product_attention)

@@ -21,6 +21,7 @@ from engines.wire import (
     Event,
     Failed,
     Finished,
+    GrowRequest,
     Sampling,
     TextDelta,
     TextPrompt,
@@ -350,9 +351,21 @@ def test_a_broken_forward_pass_fails_every_request_and_then_the_engine() -> None
 # --- memory ---
 
 
-def test_a_request_beyond_the_grant_fails_with_both_numbers() -> None:
+def test_a_request_beyond_the_grant_asks_for_growth_and_goes_on_when_it_comes() -> None:
     engine = script_engine(["x"] * 600, grant=256)
     submit(engine, 1, ask(max_tokens=300))
+    assert run(engine) == [] and engine.growth() == GrowRequest(request_id=1, bytes=256)
+    engine.set_grant(512)
+    assert engine.growth() is None
+    end = run(engine)[-1]
+    assert isinstance(end, Finished) and end.usage.completion_tokens == 300
+
+
+def test_a_request_beyond_any_grant_fails_with_both_numbers() -> None:
+    engine = script_engine(["x"] * 600, grant=256)
+    submit(engine, 1, ask(max_tokens=300))
+    engine.deny_growth(1, 300)
+    assert engine.busy
     (failed,) = run(engine)
     assert isinstance(failed, Failed)
     assert failed.error.code == "context_length_exceeded"
@@ -374,13 +387,27 @@ def test_a_larger_grant_lets_a_waiting_request_in() -> None:
     assert engine.step() == [Admitted(request_id=2, prompt_tokens=1)]
 
 
-def test_an_open_ended_answer_ends_with_length_where_the_grant_is_full() -> None:
+def test_an_open_ended_answer_ends_with_length_where_no_grant_is_larger() -> None:
     engine = script_engine(["x"] * 900, grant=256)
     submit(engine, 1, ask())
-    end = run(engine)[-1]
+    events = run(engine)
+    engine.deny_growth(1, 256)
+    end = (events + run(engine))[-1]
     assert isinstance(end, Finished)
     assert end.reason == "length"
     assert 250 <= end.usage.completion_tokens <= 256
+
+
+def test_an_open_ended_answer_goes_on_whole_under_a_larger_grant() -> None:
+    engine = script_engine(["x"] * 900, grant=256)
+    submit(engine, 1, ask())
+    events = run(engine)
+    growth = engine.growth()
+    assert growth is not None and growth.request_id == 1
+    engine.set_grant(256 + growth.bytes)
+    events += run(engine)
+    assert text_of(events) == "x" * 899
+    assert len([event for event in events if isinstance(event, Admitted)]) == 1
 
 
 def test_a_preempted_request_is_admitted_once_and_its_text_is_whole() -> None:
@@ -421,6 +448,22 @@ def test_kv_is_measured_while_rows_run_and_gone_after() -> None:
     assert engine.memory().kv == 0
     engine.shed(1)
     assert engine.memory().mlx_cache == 0
+
+
+def test_unused_buffers_and_kv_together_stay_within_the_grant() -> None:
+    engine = real_engine()
+    engine.set_grant(grant := 2 * 256 * 512)
+    hoard = mx.zeros((grant,), dtype=mx.uint8)
+    mx.eval(hoard)
+    submit(engine, 1, ask(max_tokens=20))
+    submit(engine, 2, ask(max_tokens=20))
+    engine.step()
+    del hoard
+    assert mx.get_cache_memory() >= grant
+    while engine.busy:
+        engine.step()
+        report = engine.memory()
+        assert report.kv + report.mlx_cache <= grant
 
 
 def test_close_cancels_what_runs_and_frees_its_caches() -> None:

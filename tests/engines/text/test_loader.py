@@ -111,13 +111,22 @@ def test_a_grant_that_comes_with_the_load_is_obeyed(tmp_path: Path) -> None:
     spec = ModelSpec(id="tiny", task="text", format="gguf", paths=(str(tiny_gguf(tmp_path)),))
     engine = build(LoadModel(spec=spec, grant_bytes=1000), lambda fraction: None)
     engine.submit(1, engine.prepare(TextRequest(prompt=TokenPrompt(tokens=(1, 2)), max_tokens=4)))
-    (failed,) = engine.step()
-    assert "context_length_exceeded" in str(failed)
+    assert not engine.busy
+    growth = engine.growth()
+    assert growth is not None and growth.bytes == 256 * engine.info.kv_bytes_per_token - 1000
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises((CheckpointError, OSError), match="nothing"):
         load(tmp_path / "nothing.gguf")
+
+
+def test_a_broken_tokenizer_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tiny_gguf(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenz"))
+    with pytest.raises(CheckpointError, match=r"\.gguf: tokenizer\.ggml\.tokens is missing") as caught:
+        load(path)
+    assert caught.value.message.startswith(f"{path}: ")
 
 
 def smollm2() -> Path:

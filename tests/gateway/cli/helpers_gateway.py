@@ -42,7 +42,10 @@ DONE = b": keep-alive\n\ndata: [DONE]\n\n"
 
 
 class ScriptedGateway:
-    """Answers ``/v1/models`` with ``models`` and a chat with ``status`` and ``blocks``; records what it was asked."""
+    """Answers ``/v1/models`` with ``models`` and a chat with ``status`` and ``blocks``; records what it was asked.
+
+    ``pages`` are bodies by path; ``refusal``, when set, is the answer to everything.
+    """
 
     def __init__(self) -> None:
         self.models: Any = {"object": "list", "data": MODELS}
@@ -52,15 +55,28 @@ class ScriptedGateway:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.client_left = threading.Event()
+        self.pages: dict[str, bytes] = {}
+        self.refusal: tuple[int, dict[str, Any]] | None = None
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.keys.append(self.headers["authorization"])
+                if outer.refusal is not None:
+                    self._send(*outer.refusal)
+                    return
+                if self.path in outer.pages:
+                    self.send_response(200)
+                    self.end_headers()
+                    self.wfile.write(outer.pages[self.path])
+                    return
                 self._send(200 if outer.models is not None else 401, outer.models or ERROR_401)
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}")
+                if outer.refusal is not None:
+                    self._send(*outer.refusal)
+                    return
                 outer.requests.append(body)
                 if outer.status != 200:
                     self._send(outer.status, {"error": {"message": "this model has no chat template"}})

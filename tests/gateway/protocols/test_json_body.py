@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.protocols.json_body import MAX_DEPTH, decode_object
 
 
@@ -49,6 +49,20 @@ def test_decode_long_digits_take_no_time() -> None:
     with pytest.raises(InvalidRequest):
         decode_object(b'{"a": ' + b"9" * 4_000_000 + b"}")
     assert time.perf_counter() - began < 1
+
+
+def test_decode_finds_a_repeated_key_among_many_at_once() -> None:
+    keys = ", ".join(f'"k{i}": 1' for i in range(100_000))
+    began = time.perf_counter()
+    with pytest.raises(InvalidRequest, match="'k99999' twice"):
+        decode_object(f'{{{keys}, "k99999": 2}}'.encode())
+    assert time.perf_counter() - began < 5
+
+
+def test_decode_refuses_more_values_than_allowed_before_it_decodes_them() -> None:
+    assert decode_object(b'{"a": [1, 2, 3]}', max_values=2) == {"a": [1, 2, 3]}
+    with pytest.raises(RequestTooLarge, match="more than 2 values"):
+        decode_object(b'{"a": [1, 2, 3, and what is no JSON', max_values=2)
 
 
 def test_decode_takes_depth_up_to_the_limit_and_pairs_of_surrogates() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engines.wire import ChatMessage, ChatPrompt, Finished, Sampling, Usage
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UnsupportedModality, UnsupportedParameter
-from gateway.protocols import openai_chat
+from gateway.protocols import openai_chat, openai_completions
 from gateway.protocols.completion import Completion, Piece
 from gateway.protocols.openai_stream import AnswerHead
 from gateway.protocols.options import Limits
@@ -217,6 +217,33 @@ def test_parse_too_many_characters_is_413() -> None:
     body = json.dumps({"model": "a", "messages": HELLO}).encode()
     with pytest.raises(RequestTooLarge, match=r"server\.max_chars allows 4"):
         openai_chat.parse(body, Limits(max_chars=4))
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "x" * 200}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("messages", [{"role": "assistant", "content": None, "tool_calls": [CALL]}]),
+        ("messages", [{"role": "assistant", "content": "x", "reasoning_content": "x" * 100}]),
+        ("messages", [{"role": "user", "content": ""}] * 101),
+        ("chat_template_kwargs", {"notes": ["x" * 50, {"y" * 50: 1}]}),
+    ],
+)
+def test_parse_counts_whatever_reaches_the_template(field: str, value: Any) -> None:
+    body = json.dumps({"model": "a", "messages": HELLO, field: value}).encode()
+    openai_chat.parse(body, Limits(max_chars=1000))
+    with pytest.raises(RequestTooLarge, match=r"server\.max_chars allows 100") as caught:
+        openai_chat.parse(body, Limits(max_chars=100))
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize("parse", [openai_chat.parse, openai_completions.parse])
+def test_parse_refuses_more_values_than_characters_allow(parse: Any) -> None:
+    body = json.dumps({"model": "a", "metadata": [1] * 10_300}).encode()
+    with pytest.raises(RequestTooLarge, match="values"):
+        parse(body, Limits(max_chars=100))
 
 
 def test_settings_yield_to_request_fields() -> None:

@@ -86,6 +86,14 @@ def test_load_api_keys_take_both_forms_and_hide_from_repr() -> None:
         ("1: 2", "key 1 is not text"),
         ("- 1", "a registry file is a mapping"),
         ("{", "not valid YAML"),
+        ("models: [{id: 2024-13-45, source: x}]", "not valid YAML: '2024-13-45' cannot be read as timestamp"),
+        ("server: {port: !!int x}", "'x' cannot be read as int"),
+        ("server: {host: !!timestamp x}", "'x' cannot be read as timestamp"),
+        (f"server: {{port: {'9' * 5000}}}", "cannot be read as int"),
+        (f"server: {{max_body: {'9' * 400}.5GiB}}", "server.max_body: expected a size"),
+        ('models: [{id: "a\\n", source: x}]', "models[0].id: expected `str` matching regex"),
+        ('server: {api_keys: [""]}', "server.api_keys[0]: expected `str` matching regex"),
+        ("server: {api_keys: [{key: ' k'}]}", "server.api_keys[0].key: expected `str` matching regex"),
         ("memory: {device: 8GiB}\nmodels: [{id: a, source: f.gguf}]", "'a' is real"),
     ],
 )
@@ -93,6 +101,11 @@ def test_load_mistake_names_path_and_way_out(text: str, expected: str) -> None:
     message = problem(text)
     assert message.startswith("registry.yaml: ")
     assert expected in message
+
+
+def test_load_mistake_in_a_value_made_of_aliases_is_told_at_once() -> None:
+    levels = "\n".join(f"  - &n{i} [{', '.join([f'*n{i - 1}'] * 9)}]" for i in range(1, 20))
+    assert "server.host: expected `str`" in problem(f"server:\n  host:\n  - &n0 [x, x]\n{levels}")
 
 
 def test_load_mistake_in_a_key_does_not_print_it() -> None:

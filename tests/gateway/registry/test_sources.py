@@ -39,6 +39,13 @@ def test_source_path_is_relative_to_the_registry(tmp_path: Path) -> None:
         resolve_source("none.gguf", tmp_path)
 
 
+@pytest.mark.parametrize("source", ["~no-such-user/m.gguf", "m" * 300, "a\0b"])
+def test_source_path_that_is_none_says_so(tmp_path: Path, source: str) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"not a path|no such file") as caught:
+        resolve_source(source, tmp_path)
+    assert len(caught.value.message) < 600
+
+
 def test_source_package_parts_are_joined_once(packages: Path) -> None:
     make_split_package(packages, "innkeeper_fake_parts", b"hello, world")
     path = resolve_source("package:innkeeper_fake_parts/m.gguf", packages)
@@ -63,6 +70,8 @@ def test_source_package_damaged_parts_are_refused_and_leave_nothing(packages: Pa
         ("package:innkeeper_fake_whole/f.gguf", "has no file f.gguf"),
         ("package:innkeeper_fake_whole/../secret", "leads out of the package"),
         ("package:os", "should read package:MODULE/FILE"),
+        ("package:os/f", "os is not installed"),
+        ("package:__main__/f", "__main__ is not installed"),
     ],
 )
 def test_source_package_problem_says_what_to_do(packages: Path, source: str, expected: str) -> None:

@@ -11,7 +11,26 @@ def test_parse_bytes_reads_units(text: object, count: int) -> None:
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", -1, 0, True, 1.5, None, "1 XB", "1e9", "0.1 B", 2**63, "9999999TiB"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "GiB",
+        "-1",
+        -1,
+        0,
+        True,
+        1.5,
+        None,
+        "1 XB",
+        "1e9",
+        "0.1 B",
+        2**63,
+        "9999999TiB",
+        "9" * 5000,
+        "9" * 400 + ".5",
+    ],
+)
 def test_parse_bytes_refuses_the_rest(text: object) -> None:
     with pytest.raises(ValueProblem, match="expected a size"):
         parse_bytes(text)

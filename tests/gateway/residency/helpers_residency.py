@@ -25,8 +25,10 @@ MACHINE = Machine("cpu", ram_bytes=16 * GIB, device_bytes=16 * GIB, cores=2)
 class WatchedResidency(Residency):
     """Says when the core was given an event: whatever a test waits for comes with one."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, *, command: WorkerCommand | None = None) -> None:
-        super().__init__(settings, catalog, command=command)
+    def __init__(
+        self, settings: Settings, catalog: Catalog, *, command: WorkerCommand | None = None, state: Path | None = None
+    ) -> None:
+        super().__init__(settings, catalog, command=command, state=state)
         self.news = asyncio.Event()
 
     def _handle(self, event: Any) -> None:

@@ -6,7 +6,7 @@ from gateway.errors import QueueTimeout
 from gateway.residency import messages as m
 from gateway.residency.states import Cause, State
 
-from .helpers_core import World, model
+from .helpers_core import GIB, World, model
 
 U, LG, LD, D, UG, F = State
 
@@ -145,3 +145,61 @@ def test_fairness_a_death_in_the_drain_serves_the_rival() -> None:
     world.advance(10.0)
     world.exit("a", detail="signal 9")
     assert world.state("b") is LG and rival in world.resident("b").joiners
+
+
+def test_fairness_a_held_model_is_still_measured() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    rival = world.request("big")
+    world.advance(10.0)
+    before = world.charged
+    world.report("idle", kv=1000)
+    assert world.charged == before + 1000
+    world.cancel(rival)
+    assert world.states() == {"idle": LD, "a": LD, "big": U}
+
+
+def test_fairness_a_shutdown_ends_the_drain() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    world.request("big")
+    world.advance(10.0)
+    world.shutdown()
+    assert world.states() == {"idle": UG, "a": D, "big": U} and not world.house.intents
+    assert world.resident("a").cause is Cause.SHUTDOWN and world.resident("idle").sent
+
+
+def test_fairness_a_reload_of_a_victim_sets_the_others_free() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    rival = world.request("big")
+    world.advance(10.0)
+    world.registry(model("idle", 4), model("a", 4, key="a2"), model("big", 9))
+    assert world.state("idle") is LD and world.resident("a").cause is Cause.RELOAD
+    assert rival in world.house.waiters
+
+
+def test_fairness_nobody_drains_while_another_load_holds_the_slot() -> None:
+    world = World(model("a", 6), model("slow", 3), model("b", 6))
+    world.serve("a")
+    world.request("slow")
+    world.request("b")
+    world.advance(30.0)
+    assert world.state("a") is LD
+    world.ready("slow")
+    assert world.state("a") is D
+
+
+def test_fairness_a_held_model_whose_worker_dies_is_not_waited_for_in_vain() -> None:
+    world = World(model("idle", 4), model("a", 4), model("big", 9))
+    world.load("idle")
+    world.serve("a")
+    world.request("big")
+    world.advance(10.0)
+    world.exit("idle", held=GIB)
+    assert world.state("idle") is UG and world.charged == 5 * GIB
+    world.advance(20.0)
+    assert world.state("idle") is U and world.manager.statistics(world.now).budget.unreleased_bytes == GIB

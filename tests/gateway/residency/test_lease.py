@@ -239,17 +239,6 @@ async def test_lease_cancelled_by_the_core_tells_why_and_is_still_given_back() -
     assert holder.calls == ["released lease-1"]
 
 
-async def test_lease_one_request_failed_by_the_core_leaves_the_others() -> None:
-    lease, host, _ = held()
-    (failed, one), (fine, two) = [await start(lease.stream(REQUEST), host) for _ in range(2)]
-    lease.fail_request(one.request_id, ModelUnloaded("too large"))
-    one.put(Finished(request_id=1, reason="cancelled", usage=Usage()))
-    two.put(DONE)
-    with pytest.raises(ModelUnloaded):
-        await failed
-    assert await fine == [DONE] and host.cancelled == [1]
-
-
 async def test_lease_after_its_release_serves_nothing() -> None:
     lease, host, _ = held()
     lease.release()

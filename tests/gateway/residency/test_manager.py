@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.errors import Conflict, GatewayError, ModelLoadFailed, ModelNotFound, ModelTooLarge, NoRoomBesidePinned
+from gateway.errors import Conflict, ModelLoadFailed, ModelNotFound, ModelTooLarge, NoRoomBesidePinned, QueueTimeout
 from gateway.residency import messages as m
-from gateway.residency.states import Cause, State
+from gateway.residency.states import State
 
 from .helpers_core import GIB, World, model
 
@@ -272,184 +272,6 @@ def test_manager_a_reload_applies_a_new_ttl_at_once() -> None:
     assert world.state("a") is UG
 
 
-# --- failure
-
-
-def test_manager_a_failed_load_is_tried_again_after_the_backoff() -> None:
-    world = World(model("a", 6))
-    first = world.request("a")
-    world.fail("a", "a.gguf: truncated")
-    world.exit("a", detail="exit 1")
-    assert "a.gguf" in world.failed[first].message
-    assert world.request("a") in world.failed
-    world.advance(1.0)
-    world.request("a")
-    assert world.state("a") is LG
-    world.fail("a")
-    world.exit("a")
-    error = world.failed[world.request("a")]
-    assert error.retry_after_s == 2.0
-    world.unload("a")
-    assert world.request("a") not in world.failed
-
-
-def test_manager_an_error_that_is_not_transient_is_repeated_as_it_is() -> None:
-    world = World(model("a", 6))
-    world.request("a")
-    world.do(m.LoadFailed("a", 1, GatewayError("needs an extra", code="missing_extra")))
-    world.exit("a")
-    error = world.failed[world.request("a")]
-    assert error.code == "missing_extra" and error.message == "needs an extra"
-
-
-def test_manager_a_death_with_streams_and_a_queue() -> None:
-    world = World(model("a", 6))
-    streams = [world.serve("a")] + [world.request("a") for _ in range(2)]
-    for stream in streams:
-        world.admit(stream)
-    queued = world.request("a")
-    world.exit("a", detail="signal 9")
-    assert len(world.ended) == 3 and all(error.retry is False for error in world.ended.values())
-    world.ready("a")
-    assert world.granted[queued].generation == 2
-    world.admit(queued)
-    late = world.request("a")
-    world.exit("a", detail="signal 9")  # the second within five minutes
-    assert world.state("a") is F and world.ended[world.granted[late].lease].retry_after_s == 1.0
-
-
-def test_manager_a_requeued_caller_keeps_its_place() -> None:
-    world = World(model("a", 6), model("b", 6))
-    begun = world.serve("a")
-    world.admit(begun)
-    waiting = world.request("a")
-    world.request("b")
-    world.exit("a")
-    assert world.state("a") is LG and waiting in world.resident("a").joiners
-    assert [row.model for row in world.manager.statistics(world.now).queue] == ["b"]
-
-
-def test_manager_a_requeued_caller_that_leaves_is_forgotten() -> None:
-    world = World(model("a", 6))
-    world.admit(world.serve("a"))
-    waiting = world.request("a")
-    world.exit("a")
-    world.cancel(waiting)
-    world.ready("a")
-    assert not world.house.waiters and not world.house.leases
-
-
-def test_manager_unload_and_request_at_the_same_time_serve_or_refuse() -> None:
-    for order in range(2):
-        world = World(model("a", 6))
-        world.load("a")
-        waiter = 0
-        if order:
-            waiter = world.request("a")
-        admin = world.unload("a")
-        if not order:
-            waiter = world.request("a")
-        if waiter in world.granted:
-            world.release(waiter)
-        world.exit("a")
-        assert isinstance(world.answers[admin], m.AdminAnswer)
-        if not order:
-            world.ready("a")
-            assert waiter in world.granted
-
-
-# --- registry
-
-
-def test_manager_a_runtime_pin_survives_a_reload_and_ends_with_the_id() -> None:
-    world = World(model("a", 6), model("b", 6))
-    world.pin("a")
-    world.registry(model("a", 6, key="a2"), model("b", 6))
-    assert world.resident("a2").pinned
-    world.registry(model("b", 6))
-    world.registry(model("a", 6), model("b", 6))
-    assert not world.resident("a").pinned
-
-
-def test_manager_an_unpin_holds_until_the_registry_changes_its_pin() -> None:
-    world = World(model("a", 6, pin=True))
-    world.unpin("a")
-    world.registry(model("a", 6, pin=True, ttl_s=5))
-    assert not world.resident("a").pinned
-    world.registry(model("a", 6))
-    world.registry(model("a", 6, pin=True))
-    assert world.resident("a").pinned
-
-
-def test_manager_unload_of_a_reloaded_id_reaches_what_it_had() -> None:
-    world = World(model("a", 6))
-    lease = world.serve("a")
-    world.registry(model("a", 6, key="a2"))
-    admin = world.unload("a", "abort")
-    assert world.seen(m.CancelLease)
-    world.release(lease)
-    world.exit("a")
-    assert isinstance(world.answers[admin], m.AdminAnswer)
-
-
-def test_manager_unload_deadline_of_a_reloaded_one_keeps_draining() -> None:
-    world = World(model("a", 6))
-    world.serve("a")
-    world.registry(model("a", 6, key="a2"))
-    admin = world.unload("a", deadline=5.0)
-    assert world.resident("a").cause is Cause.ADMIN
-    world.advance(5.0)
-    assert isinstance(world.answers[admin], Conflict) and world.resident("a").cause is Cause.RELOAD
-
-
-def test_manager_generations_grow_for_ever() -> None:
-    world = World(model("a", 6))
-    for expected in (1, 2, 3):
-        lease = world.serve("a")
-        assert world.granted[lease].generation == expected
-        world.release(lease)
-        world.registry()
-        world.exit("a")
-        world.registry(model("a", 6))
-
-
-# --- shutdown
-
-
-def test_manager_shutdown_ends_everything_within_the_grace() -> None:
-    world = World(model("a", 3), model("b", 3), model("c", 3), model("d", 3))
-    stream = world.serve("a")
-    world.load("b")
-    loading = world.request("c")
-    queued = world.request("d")
-    world.shutdown(30.0)
-    assert world.states() == {"a": D, "b": UG, "c": UG, "d": U}
-    assert {loading, queued} <= set(world.failed)
-    world.exit("b")
-    world.exit("c")
-    world.advance(27.0)
-    assert world.granted[stream].lease in world.ended and world.state("a") is UG
-    world.exit("a")
-    assert world.seen(m.ShutdownComplete) and world.charged == 0
-
-
-def test_manager_a_second_shutdown_shortens_the_grace() -> None:
-    world = World(model("a", 3))
-    world.serve("a")
-    world.shutdown(30.0)
-    world.shutdown(0.0)
-    assert world.ended and world.logged(m.KillWorker) == [m.KillWorker("a", 1)]
-    assert len(world.logged(m.ShutdownComplete)) == 1
-
-
-def test_manager_shutdown_with_nothing_loaded_is_complete_at_once() -> None:
-    world = World(model("a", 3))
-    world.shutdown()
-    assert world.seen(m.ShutdownComplete)
-    answer = world.answers[world.admin_load("a")]
-    assert isinstance(answer, GatewayError) and answer.code == "shutting_down"
-
-
 # --- what is shown
 
 
@@ -494,3 +316,150 @@ def test_manager_set_timer_names_the_next_deadline() -> None:
     assert world.seen(m.SetTimer) == [m.SetTimer(world.now + 10)]
     world.do(m.Tick())
     assert world.seen(m.SetTimer) == [m.SetTimer(world.now + 10)]  # told again, in case the shell's timer was early
+
+
+def test_manager_a_pinned_load_counts_as_pinned() -> None:
+    world = World(model("a", 7, pin=True, preload=True), model("b", 4))
+    assert world.state("a") is LG
+    assert isinstance(world.failed[world.request("b")], NoRoomBesidePinned)
+
+
+def test_manager_an_unload_that_waits_for_a_load_has_what_it_wants_when_that_fails() -> None:
+    world = World(model("a", 6))
+    first = world.request("a")
+    admin = world.unload("a")
+    queued = world.request("a")
+    world.fail("a")
+    world.exit("a")
+    assert first in world.failed and isinstance(world.answers[admin], m.AdminAnswer)
+    assert world.state("a") is LG and queued in world.resident("a").joiners
+
+
+def test_manager_a_probe_that_reports_more_than_was_charged_does_not_raise_the_charge() -> None:
+    world = World(model("a", 6))
+    world.load("a")
+    world.exit("a", held=100 * GIB)
+    assert world.charged == 6 * GIB
+
+
+def test_manager_another_try_does_not_extend_the_unload_timeout() -> None:
+    world = World(model("a", 6))
+    world.load("a")
+    world.unload("a")
+    world.advance(15.0)
+    world.unload("a", "force")
+    world.advance(5.0)
+    assert world.state("a") is U
+
+
+def test_manager_a_new_key_waits_for_the_old_one_without_evicting_others_or_delaying_them() -> None:
+    world = World(model("a", 5), model("idle", 4), model("other", 4))
+    world.load("idle")
+    world.serve("a")
+    world.registry(model("a", 5, key="a2"), model("idle", 4), model("other", 4))
+    queued = world.request("a")
+    world.advance(20.0)
+    assert world.state("idle") is LD
+    other = world.request("other")
+    world.exit("idle")
+    world.ready("other")
+    assert other in world.granted and queued in world.house.waiters
+
+
+def test_manager_a_release_of_a_live_worker_is_not_believed() -> None:
+    world = World(model("a", 6))
+    world.load("a")
+    world.unload("a")
+    world.free("a")
+    assert world.state("a") is UG and world.charged == 6 * GIB
+
+
+def test_manager_a_preload_that_cannot_be_loaded_is_an_event() -> None:
+    world = World(model("a", 11, preload=True))
+    assert [(e.from_state, e.to_state, e.cause) for e in world.logged(m.EmitTransition)] == [
+        ("unloaded", "unloaded", "model_too_large")
+    ]
+
+
+def test_manager_callers_that_move_to_a_key_in_its_backoff_get_its_error() -> None:
+    world = World(model("a", 6), model("bad", 6, key="k"), model("busy", 6))
+    world.request("bad")
+    world.fail("k", "bad magic")
+    world.exit("k")
+    world.serve("busy")
+    waiter = world.request("a")
+    world.registry(model("a", 6, key="k"), model("bad", 6, key="k"), model("busy", 6))
+    error = world.failed[waiter]
+    assert isinstance(error, ModelLoadFailed) and "bad magic" in error.message
+
+
+def test_manager_a_chain_of_reloads_waits_for_the_resident_that_holds_the_bytes() -> None:
+    world = World(model("a", 5), model("idle", 4))
+    world.load("idle")
+    world.serve("a")
+    world.registry(model("a", 5, key="a2"), model("idle", 4))
+    world.registry(model("a", 5, key="a3"), model("idle", 4))
+    queued = world.request("a")
+    world.advance(20.0)
+    assert world.state("idle") is LD and queued in world.house.waiters
+    (row, _) = world.manager.statistics(world.now).models
+    assert (row.state, row.cause, row.charged_bytes, row.leases) == ("draining", "reload", 5 * GIB, 1)
+    unload = world.unload("a", "force")
+    world.exit("a")
+    assert isinstance(world.answers[unload], m.AdminAnswer)
+    world.ready("a3")
+    assert queued in world.granted and world.state("idle") is LD
+
+
+def test_manager_statistics_count_the_leases_of_a_resident_that_a_reload_left_behind() -> None:
+    world = World(model("a", 3))
+    world.serve("a")
+    world.registry(model("a", 3, key="a2"))
+    world.serve("a")
+    statistics = world.manager.statistics(world.now)
+    (row,) = statistics.models
+    assert (row.state, row.leases, row.charged_bytes) == ("loaded", 2, 6 * GIB)
+    assert len(statistics.leases) == 2
+
+
+def test_manager_statistics_show_ids_removed_one_after_the_other_on_one_row() -> None:
+    world = World(model("a", 3, key="k"), model("b", 3, key="k"), model("c", 1))
+    world.serve("a")
+    world.serve("b")
+    world.registry(model("b", 3, key="k"), model("c", 1))
+    (row, _) = world.manager.statistics(world.now).models
+    assert (row.id, row.state, row.leases, row.charged_bytes) == ("b", "loaded", 2, 3 * GIB)
+    world.registry(model("c", 1))
+    (_, row) = world.manager.statistics(world.now).models
+    assert (row.id, row.state, row.cause, row.leases) == ("b", "draining", "removed", 2)
+
+
+def test_manager_ids_that_a_reload_moved_share_the_bytes_they_left_behind() -> None:
+    world = World(model("a", 3, key="k"), model("b", 3, key="k"))
+    world.serve("b")
+    world.registry(model("a", 3, key="k2"), model("b", 3, key="k2"))
+    rows = world.manager.statistics(world.now).models
+    assert [(row.charged_bytes, row.shares, row.leases) for row in rows] == [(3 * GIB, None, 0), (0, "a", 1)]
+
+
+def test_manager_a_load_whose_callers_left_ends_at_once_for_an_unload() -> None:
+    world = World(model("a", 3, abandon_grace_s=60))
+    served = world.request("a")
+    unload = world.unload("a")
+    queued = world.request("a")
+    world.cancel(served)
+    assert world.state("a") is UG
+    world.exit("a")
+    assert isinstance(world.answers[unload], m.AdminAnswer)
+    world.ready("a")
+    assert queued in world.granted
+
+
+def test_manager_a_reload_does_not_begin_the_queue_timeout_anew() -> None:
+    world = World(model("a", 10), model("b", 10, queue_timeout_s=30.0))
+    world.serve("a")
+    queued = world.request("b")
+    world.advance(20.0)
+    world.registry(model("a", 10), model("b", 10, key="b2", queue_timeout_s=30.0))
+    world.advance(10.5)
+    assert isinstance(world.failed[queued], QueueTimeout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.errors import ContextExceeded, ModelTooLarge
+from gateway.errors import ModelTooLarge
 from gateway.residency import messages as m
 from gateway.residency.states import State
 
@@ -93,15 +93,12 @@ def test_memory_growth_evicts_idle_models_never_leased_ones() -> None:
     assert world.seen(m.SetGrant) == [m.SetGrant("a", 1, 1500)]
 
 
-def test_memory_growth_that_no_grant_could_hold_is_refused_with_the_numbers() -> None:
+def test_memory_growth_that_no_grant_could_hold_is_denied_with_the_number() -> None:
     world = World(small("a", 1000, kv_grant=500), small("p", 700, kv_grant=0, pin=True), budget=3000)
     world.load("p")
     world.serve("a")
     world.grow("a", 801, request=9)
-    (refused,) = world.seen(m.FailRequest)
-    assert (refused.key, refused.generation, refused.request) == ("a", 1, 9)
-    assert isinstance(refused.error, ContextExceeded)
-    assert "1301 bytes" in refused.error.message and "1300 bytes" in refused.error.message
+    assert world.seen(m.DenyGrowth) == [m.DenyGrowth("a", 1, 9, most_bytes=1300)]
     world.grow("a", 800)
     assert world.seen(m.SetGrant) == [m.SetGrant("a", 1, 1300)]
 
@@ -127,6 +124,82 @@ def test_memory_growth_is_forgotten_with_the_last_lease() -> None:
     assert world.states() == {"a": LD, "b": LD} and not world.logged(m.SetGrant)
     world.grow("a", 500)
     assert world.house.counts["growth of nothing leased"] == 1
+
+
+def test_memory_growth_that_is_taken_back_evicts_nobody() -> None:
+    world = World(small("a", 1000, kv_grant=0), *(small(id, 500, kv_grant=0) for id in "bc"), budget=2000)
+    world.serve("a")
+    lease = world.serve("b")
+    world.load("c")
+    world.grow("a", 1000)
+    assert world.state("c") is LD  # c alone would not do
+    world.grow("a", 0)
+    world.release(lease)
+    assert world.states() == {"a": LD, "b": LD, "c": LD} and not world.logged(m.SetGrant)
+
+
+def test_memory_growth_is_given_back_after_the_last_lease() -> None:
+    world = World(small("a", 1000, kv_grant=500), budget=3000)
+    first, second = world.serve("a"), world.serve("a")
+    world.grow("a", 700)
+    world.report("a", kv=1100)
+    world.release(first)
+    assert world.charged == 2200
+    world.release(second)  # the last report still stands: what is in use is not taken
+    assert world.seen(m.SetGrant) == [m.SetGrant("a", 1, 1100)]
+    world.report("a", kv=0)
+    assert world.seen(m.SetGrant) == [m.SetGrant("a", 1, 500)] and world.charged == 1500
+
+
+def rivals(**details: object) -> tuple[World, str, str]:
+    """Two models, each with a request that needs the other's bytes: a asked first. Neither request has begun."""
+    world = World(*(small(id, 1000, kv_grant=500, **details) for id in "ab"), budget=3000)
+    leases = [world.granted[world.serve(id)].lease for id in "ab"]
+    world.grow("a", 1000)
+    world.grow("b", 1000)
+    assert not world.logged(m.SetGrant) and not world.logged(m.DenyGrowth)
+    return world, *leases  # type: ignore[return-value]
+
+
+def test_memory_two_requests_that_need_each_others_bytes_are_served_in_turn() -> None:
+    world, first, second = rivals()
+    world.advance(9.9)
+    assert world.states() == {"a": LD, "b": LD}
+    world.advance(0.1)
+    assert world.state("b") is UG
+    (requeued,) = world.logged(m.RequeueLease)
+    assert requeued.lease == second and world.logged(m.KillWorker) == [m.KillWorker("b", 1)]
+    world.exit("b")
+    assert world.seen(m.SetGrant) == [m.SetGrant("a", 1, 1500)]
+    world.admit(first)
+    world.advance(1)
+    assert world.state("b") is U  # its caller waits
+    world.release(first)  # what a had grown by comes free with it
+    assert world.states() == {"a": LD, "b": LG}
+    world.ready("b")
+    assert requeued.waiter in world.granted
+
+
+def test_memory_a_model_that_serves_is_never_evicted_for_growth() -> None:
+    world, _, second = rivals()
+    world.admit(second)
+    world.advance(60)
+    assert world.states() == {"a": LD, "b": LD}
+    other = world.lease("b")
+    world.advance(5)
+    world.release(second)
+    world.advance(4.9)
+    assert world.state("b") is LD  # its last caller has not waited long enough
+    world.advance(0.2)
+    assert world.state("b") is UG and [e.lease for e in world.logged(m.RequeueLease)] == [other]
+
+
+def test_memory_a_pinned_model_is_not_evicted_for_growth() -> None:
+    world, _, _ = rivals()
+    world.pin("b")
+    assert world.seen(m.DenyGrowth) == [m.DenyGrowth("a", 1, 1, most_bytes=500)]
+    world.advance(60)
+    assert world.states() == {"a": LD, "b": LD}
 
 
 def test_memory_growth_takes_an_abandoned_load() -> None:
@@ -275,3 +348,81 @@ def test_explain_a_backoff() -> None:
     world.exit("a")
     explanation = world.manager.plan("a", world.now)
     assert explanation.action == "refuse" and explanation.error is not None and "backoff" in explanation.waits_for[0]
+
+
+def test_memory_nothing_is_granted_in_an_overrun_not_even_what_takes_no_bytes() -> None:
+    world = World(small("a", 1000, kv_grant=0), small("nothing", 0, kv_grant=0), budget=1000)
+    world.serve("a")
+    world.report("a", static=1100)
+    waiter = world.request("nothing")
+    assert world.state("nothing") is U
+    world.report("a", static=1000)
+    assert world.state("nothing") is LG and waiter in world.resident("nothing").joiners
+
+
+def test_memory_overrun_evicts_no_more_than_it_takes() -> None:
+    world = World(*(small(id, 500, kv_grant=0) for id in "abc"), budget=1500)
+    world.serve("a")
+    world.load("b")
+    world.load("c")
+    world.report("a", static=600)
+    world.report("a", static=700)
+    assert world.states() == {"a": LD, "b": UG, "c": LD}
+
+
+def test_memory_growth_that_is_denied_earmarks_nothing() -> None:
+    world = World(*(small(id, 1000, kv_grant=0) for id in "abc"), budget=3500)
+    world.serve("a")
+    world.serve("b")
+    world.grow("a", 1600)
+    world.request("c")
+    assert world.state("c") is LG
+
+
+def test_memory_growth_takes_what_freed_for_a_head_that_waits_for_leases() -> None:
+    for wanted_by_caller in (True, False):
+        world = World(model("a", 4, kv_grant=GIB), model("b", 3), model("c", 7.5, queue_timeout_s=1000.0), gib=8)
+        world.load("b")
+        world.serve("a")
+        if wanted_by_caller:
+            world.request("c")
+        else:
+            world.admin_load("c")
+        world.unload("b")
+        world.exit("b")
+        world.grow("a", 2 * GIB)
+        assert world.seen(m.SetGrant), "three are free, and the head of the queue can only wait for this very request"
+
+
+def test_memory_growth_of_a_resident_that_drains_takes_what_its_rival_waits_with() -> None:
+    world = World(model("a", 4, kv_grant=GIB), model("b", 3), model("c", 7.5, queue_timeout_s=1000.0), gib=8)
+    world.load("b")
+    lease = world.serve("a")
+    rival = world.request("c")
+    world.unload("b")
+    world.exit("b")
+    world.advance(11.0)
+    assert world.state("a") is D
+    world.grow("a", 2 * GIB)
+    assert world.seen(m.SetGrant)
+    world.release(lease)
+    world.exit("a")
+    world.ready("c")
+    assert rival in world.granted
+
+
+def test_memory_a_drain_whose_requests_only_wait_for_growth_makes_way() -> None:
+    for removed in (False, True):
+        world = World(small("a", 1000, kv_grant=0), small("b", 1000, kv_grant=0), budget=2400)
+        world.serve("a")
+        waiter = world.serve("b")
+        world.grow("a", 500)
+        world.grow("b", 600)
+        moved = small("b", 1000, kv_grant=1000, key="b2")
+        world.registry(small("a", 1000, kv_grant=0), *([] if removed else [moved]))
+        assert world.resident("b").state is D
+        world.advance(11.0)
+        assert world.resident("b").state is UG
+        world.exit("b")
+        assert world.logged(m.SetGrant)[-1] == m.SetGrant("a", 1, 500)
+        assert waiter in (world.failed if removed else world.house.waiters)

@@ -197,7 +197,7 @@ class Residency(RuleBasedStateMachine):
             case "report":
                 self.do(m.MemoryReport(*at, SIZES[key] - 5 + number // 10, number // 6, number % 7))
             case "grow":
-                self.do(m.GrowRequest(*at, 1 + number, 1))
+                self.do(m.GrowRequest(*at, max(0, number - 5), 1))  # 0 takes it back
             case _:
                 pass
 
@@ -291,7 +291,8 @@ class Residency(RuleBasedStateMachine):
 
 TestResidency = Residency.TestCase
 TestResidency.settings = settings(
-    max_examples=60,
+    max_examples=250,
+    derandomize=True,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

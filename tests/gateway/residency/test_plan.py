@@ -114,3 +114,8 @@ def test_choose_drain_takes_several_when_one_would_not_do() -> None:
     members = leased(("a", 30, 1, 1.0), ("b", 30, 2, 2.0), ("c", 30, 3, 3.0))
     assert choose_drain(55, [], members) == Drain(("a", "b"), ())
     assert choose_drain(91, [], members) is None
+
+
+def test_decide_evicts_no_more_than_pins_leave_use_for() -> None:
+    idle = (Candidate("a", 10, 1.0), Candidate("b", 30, 2.0))
+    assert decide(view(total=100, pins=(("p", 55),), available=35, candidates=idle)) == Evict(("a",), 45)

@@ -218,3 +218,29 @@ def test_queue_a_real_model_needs_bytes_that_the_device_really_has() -> None:
     free[0] = 4 * GIB
     world.advance(1.0)
     assert world.state("a") is LG and waiter in world.resident("a").joiners
+
+
+def test_queue_a_head_whose_room_is_being_made_stays_the_head() -> None:
+    world = World(model("x", 4), model("y", 4), model("b", 6))
+    world.load("y")
+    world.admit(world.serve("x"))
+    older = world.request("x")  # leased, and not begun
+    newer = world.request("b")
+    assert world.state("y") is UG
+    world.exit("x")  # its caller comes back to the queue, to an older place
+    assert world.states() == {"x": F, "y": UG, "b": LG}
+    world.exit("y")
+    world.ready("b")
+    assert world.state("x") is LG and older in world.resident("x").joiners and newer in world.granted
+
+
+def test_queue_an_older_caller_that_comes_back_goes_before_a_head_that_only_waits() -> None:
+    world = World(model("x", 6), model("b", 9), model("d", 3))
+    world.admit(world.serve("x"))
+    world.request("x")
+    world.request("b")
+    world.exit("x")
+    assert world.states() == {"x": LG, "b": U, "d": U}
+    world.ready("x")
+    world.request("d")  # what was freed for b is used, so nothing is earmarked any more
+    assert world.state("d") is LG

@@ -10,11 +10,11 @@ from gateway.errors import ModelLoadFailed
 from gateway.residency import messages as m
 from gateway.residency.states import TABLE, IllegalTransition, State, Trigger, check, render_table
 
-from . import cells_callers, cells_operators, cells_workers
+from . import cells_callers, cells_operators, cells_registry, cells_workers
 from .helpers_cells import CELLS, Cell, touches_x, world_in
 from .helpers_core import World
 
-assert cells_callers and cells_operators and cells_workers  # imported for what they register
+assert cells_callers and cells_operators and cells_registry and cells_workers  # imported for what they register
 U, LG, LD, D, UG, F = State
 
 

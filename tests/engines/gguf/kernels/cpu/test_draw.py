@@ -58,9 +58,12 @@ def test_a_long_tail_keeps_its_share(compiled: Extension) -> None:
 
 def test_ties_at_a_cutoff_are_all_kept(compiled: Extension) -> None:
     logits = np.array([[1.0, 3.0, 1.0, 3.0, 3.0, -2.0]], np.float32)
-    for parameters in ({"top_k": 2}, {"top_p": 0.4}, {"min_p": 0.9}):
-        rows = [SamplingParameters(seed=1, **parameters)]  # type: ignore[arg-type]
-        assert {sample(logits, rows, [at])[0] for at in range(60)} == {1, 3, 4}
+    for row in (
+        SamplingParameters(seed=1, top_k=2),
+        SamplingParameters(seed=1, top_p=0.4),
+        SamplingParameters(seed=1, min_p=0.9),
+    ):
+        assert {sample(logits, [row], [at])[0] for at in range(60)} == {1, 3, 4}
 
 
 def test_a_masked_vocabulary_leaves_what_is_allowed(compiled: Extension) -> None:

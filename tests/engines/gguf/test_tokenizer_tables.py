@@ -1,0 +1,108 @@
+"""The packed tables of a tokenizer against a list and a dictionary, and the merges of a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.errors import GgufFormatError
+from engines.gguf.tokenizers.index import token_finder
+from engines.gguf.tokenizers.merging import merged
+from engines.gguf.tokenizers.texts import TokenTexts
+from engines.gguf.tokenizers.vocabulary import TokenType, Vocabulary
+from engines.header import GgufArray, GgufValueType, read_header
+from tests.engines.helpers_gguf_bytes import array_pair, gguf
+
+SEARCH = settings(max_examples=100, deadline=None, derandomize=True)
+SHORT = st.text(alphabet="ab▁é𝄞\0", max_size=4)
+
+
+def texts_of(*texts: str) -> TokenTexts:
+    return TokenTexts(text.encode() for text in texts)
+
+
+@SEARCH
+@given(st.lists(SHORT))
+def test_texts_are_a_list(texts: list[str]) -> None:
+    packed = texts_of(*texts)
+    assert len(packed) == len(texts)
+    assert list(packed) == texts
+    assert [packed[id] for id in range(len(texts))] == texts
+    assert list(packed.all_encoded()) == [text.encode() for text in texts]
+
+
+@pytest.mark.parametrize("id", [-1, 2])
+def test_texts_outside_of_the_vocabulary(id: int) -> None:
+    with pytest.raises(IndexError):
+        texts_of("a", "b")[id]
+
+
+@SEARCH
+@given(st.lists(SHORT), st.sampled_from(["▁", "a", "é▁"]))
+def test_texts_having_a_piece_behind_their_start(texts: list[str], piece: str) -> None:
+    expected = [id for id, text in enumerate(texts) if text.find(piece, 1) > 0]
+    assert texts_of(*texts).having(piece) == expected
+
+
+@SEARCH
+@given(st.lists(SHORT), st.lists(SHORT), st.sets(st.integers(0, 9)))
+def test_finder_is_a_dictionary_of_the_last(texts: list[str], others: list[str], hidden: set[int]) -> None:
+    """A text that several tokens have is the last of them, and none if that one is hidden."""
+    find = token_finder(texts_of(*texts), hidden)
+    ids = {text: id for id, text in enumerate(texts)}
+    for text in (*texts, *others):
+        id = ids.get(text)
+        assert find(text) == (None if id in hidden else id)
+
+
+def test_finder_of_many_tokens_with_few_hashes_apart() -> None:
+    texts = [f"{number:x}" for number in range(5000)]
+    find = token_finder(texts_of(*texts))
+    assert [find(text) for text in texts] == list(range(5000))
+    assert not any(find(f"{number:x}") for number in range(5000, 20000))
+
+
+def test_merged_takes_the_cheapest_and_the_leftmost_of_equals() -> None:
+    costs = {"a+a": 2.0, "aa+b": 1.0, "b+c": 0.5}
+    assert list(merged("aaabc", costs.get, "+")) == ["aa", "a", "bc"]
+    assert list(merged("aaab", costs.get, "+")) == ["aa", "a", "b"]
+    assert list(merged("aab", costs.get, "+")) == ["aab"]
+    assert list(merged("", costs.get, "+")) == []
+
+
+def test_vocabulary_types_that_are_no_byte_are_no_type() -> None:
+    vocabulary = Vocabulary.from_metadata(
+        {"tokenizer.ggml.tokens": ["a", "b", "c"], "tokenizer.ggml.token_type": [1, -7, 70000]}
+    )
+    assert list(vocabulary.types) == [TokenType.NORMAL, TokenType.UNDEFINED, TokenType.UNDEFINED]
+    assert vocabulary.abnormal == (1, 2)
+
+
+def array_of(path: Path, kind: GgufValueType, values: list[str] | list[int]) -> GgufArray:
+    path.write_bytes(gguf([array_pair("x", kind, values)], []))
+    array = read_header(path).metadata["x"]
+    assert isinstance(array, GgufArray)
+    return array
+
+
+def test_array_of_strings_undecoded(tmp_path: Path) -> None:
+    texts = ["", "é", "\0", "x" * 300]
+    assert array_of(tmp_path / "a.gguf", GgufValueType.STRING, texts).encoded() == [text.encode() for text in texts]
+
+
+def test_array_of_numbers_is_not_of_strings(tmp_path: Path) -> None:
+    with pytest.raises(GgufFormatError, match="is an array of UINT8, not of str"):
+        array_of(tmp_path / "a.gguf", GgufValueType.UINT8, [1]).encoded()
+
+
+def test_array_of_strings_that_cut_a_code_point_in_two_names_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(gguf([array_pair("x", GgufValueType.STRING, ["a", "b?", "?"])], []).replace(b"?", b"\xc3", 1))
+    path.write_bytes(path.read_bytes().replace(b"?", b"\xa9", 1))  # together they are é
+    array = read_header(path).metadata["x"]
+    assert isinstance(array, GgufArray)
+    with pytest.raises(GgufFormatError, match="string 1 of 'x' is not UTF-8"):
+        array.encoded()

@@ -1,0 +1,125 @@
+"""``docs/api.md`` says what the code does: every route, option, field, error code and metric, and none that is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from gateway import errors
+from gateway.errors import GatewayError
+from gateway.metrics import Metrics
+from gateway.protocols import admin, openai_chat, openai_completions
+from gateway.protocols.options import OptionTables
+from gateway.residency_metrics import ResidencyMetrics
+from gateway.routes import admin as admin_routes
+from gateway.routes import openai, operations, unbuilt
+
+DOCUMENT = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+SETTLED_ELSEWHERE = {"insufficient_scope", "origin_not_allowed", "host_not_allowed", "model_pinned", "model_busy"}
+
+
+def section(title: str) -> str:
+    """From this heading to the next of its level or above."""
+    level = title.split(" ")[0]
+    rest = DOCUMENT.split(f"\n{title}\n", 1)[1]
+    return re.split(rf"\n#{{1,{len(level)}}} ", rest)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def test_routes_are_exactly_those_that_are_built() -> None:
+    built = {
+        (method, route.path)
+        for route in (*operations.ROUTES, *openai.ROUTES, *admin_routes.ROUTES)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    told = set()
+    for cell, _what in rows(section("## Routes"))[1:]:
+        method, _, paths = cell.partition(" ")
+        told |= {(method, path) for path in quoted(paths)}
+    assert told == built
+
+
+def test_routes_that_are_not_built_are_named() -> None:
+    text = section("## Routes").split("Known and not built")[1]
+    for route in unbuilt.ROUTES:
+        assert isinstance(route, Route)
+        parent, path = "/v1/responses", route.path
+        shown = path.removeprefix(parent) if path.startswith(f"{parent}/") else path
+        assert f"`{shown}`" in text, path
+
+
+@pytest.mark.parametrize(
+    ("title", "tables"),
+    [
+        ("### `POST /v1/chat/completions`", openai_chat.OPTIONS),
+        ("### `POST /v1/completions`", openai_completions.OPTIONS),
+    ],
+)
+def test_options_are_exactly_the_tables(title: str, tables: OptionTables) -> None:
+    told: Mapping[str, str] = {cells[0]: cells[1] for cells in rows(section(title))[1:]}
+    assert set(told) == {"honoured", "hints", "refused, unless"}
+    assert quoted(told["honoured"]) == sorted(tables.honoured)
+    assert quoted(told["hints"]) == sorted(tables.hints)
+    refused = re.findall(r"`([^`]+)`(?: \(([^)]*)\))?", told["refused, unless"])
+    assert [name for name, _ in refused] == sorted(tables.refused)
+    for name, neutral in refused:
+        assert len(tables.refused[name]) == (neutral.count(" or ") + 1 if neutral else 0), name
+
+
+def test_status_fields_are_exactly_those_of_the_snapshot() -> None:
+    told = {quoted(cells[0])[0]: quoted(cells[1]) for cells in rows(section("## Admin"))[1:6]}
+    one = SimpleNamespace()
+    status: dict[str, Any] = admin.status_object(
+        SimpleNamespace(budget=one, models=[one], queue=[one], leases=[one], workers=[one])
+    )
+    for key, value in status.items():
+        assert told[key] == list(value if isinstance(value, dict) else value[0]), key
+
+
+def kinds(root: type[GatewayError]) -> Iterator[type[GatewayError]]:
+    yield root
+    for kind in root.__subclasses__():
+        yield from kinds(kind)
+
+
+def test_error_codes_are_exactly_those_of_the_tree() -> None:
+    told = {
+        (int(status), code)
+        for status, codes in rows(section("## Errors"))[1:]
+        for code in quoted(codes)
+        if re.fullmatch("[a-z_]+", code)
+    }
+    tree = {(kind.status, kind.default_code) for kind in kinds(GatewayError) if kind.__module__ == errors.__name__}
+    others = {(status, code) for status, code in told if code in SETTLED_ELSEWHERE}
+    assert {code for _, code in others} == SETTLED_ELSEWHERE
+    assert told == tree | others
+
+
+def test_metrics_are_exactly_those_that_are_counted() -> None:
+    metrics = Metrics()
+    worker = SimpleNamespace(pid=1, model="a", kernels="k", rss_bytes=1, device_bytes=1, load_s=1.0)
+    model = SimpleNamespace(id="a", state="loaded", charged_bytes=1, leases=1, waiting=1, loads=1, evictions=1)
+    snapshot = SimpleNamespace(budget=SimpleNamespace(total_bytes=1), models=[model], workers=[worker])
+    metrics.add(ResidencyMetrics(lambda: snapshot))
+    metrics.requested("/", "GET", 200)
+    metrics.answered("a", "ok", prompt_tokens=1, completion_tokens=1, first_text_s=0.1)
+    counted = set()
+    for name, family in metrics.as_json().items():
+        samples = {sample["name"] for sample in family["samples"]}
+        counted |= {name} if family["kind"] == "histogram" else {s for s in samples if not s.endswith("_created")}
+    told = {name for cells in rows(section("## Metrics"))[1:] for name in quoted(cells[0])}
+    assert told == counted
