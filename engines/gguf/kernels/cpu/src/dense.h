@@ -89,6 +89,31 @@ static void multiply_dense(const float* a, int64_t a_stride, const float* b, int
 
 constexpr int kDenseDepth = 256;  // columns of a panel
 
+// Adds a panel's product with Count rows of activations to tile[Count][kLanes]. Two sums a row, so that one row alone does not
+// wait for each of its additions.
+template <int Count>
+INLINE void multiply_panel_floats(const float* panel, const float* x, int64_t x_stride, int depth, float* tile) {
+  Floats even[Count], odd[Count];
+#pragma GCC unroll 8
+  for (int r = 0; r < Count; r++) even[r] = odd[r] = Floats{};
+  int k = 0;
+  for (; k + 2 <= depth; k += 2) {
+    const Floats first = load(panel + k * kLanes), second = load(panel + (k + 1) * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < Count; r++) {
+      even[r] = fma(first, splat(x[r * x_stride + k]), even[r]);
+      odd[r] = fma(second, splat(x[r * x_stride + k + 1]), odd[r]);
+    }
+  }
+  if (k < depth) {
+    const Floats last = load(panel + k * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < Count; r++) even[r] = fma(last, splat(x[r * x_stride + k]), even[r]);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < Count; r++) store(tile + r * kLanes, load(tile + r * kLanes) + (even[r] + odd[r]));
+}
+
 template <typename Format>
 static void dequantize_floats(const uint8_t* row, int begin, int end, float* out) {
   int i = begin;
@@ -103,14 +128,33 @@ static void tile_floats(const uint8_t* weights, int64_t row_bytes, int rows, con
   std::memset(tile, 0, sizeof(float) * kLanes * count);
   for (int begin = 0; begin < from.columns; begin += kDenseDepth) {
     const int depth = from.columns - begin < kDenseDepth ? from.columns - begin : kDenseDepth;
+    // As in product.h: the next panel's rows follow in memory, and a share of them is asked for now.
+    const uint8_t* ahead = weights + kLanes * row_bytes + static_cast<int64_t>(begin) * Format::kBytes * kLanes;
     for (int k = 0; k < depth; k += kLanes) {
+      constexpr int kShare = kLanes * Format::kBytes * kLanes;
+      for (int i = 0; i < kShare; i += 64) __builtin_prefetch(ahead + k * Format::kBytes * kLanes + i, 0, 1);
+      const uint8_t* from_row = weights + static_cast<int64_t>(begin + k) * Format::kBytes;
+      if (rows == kLanes && k + kLanes <= depth) {
+        Words square[kLanes];
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; r++) square[r] = (Words)Format::load_floats(from_row + r * row_bytes);
+        transpose(square);
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; r++) store(panel + (k + r) * kLanes, (Floats)square[r]);
+        continue;
+      }
       alignas(64) float square[kLanes][kLanes] = {};
       const int here = depth - k < kLanes ? depth - k : kLanes;
-      for (int r = 0; r < rows; r++) dequantize_floats<Format>(weights + r * row_bytes, begin + k, begin + k + here, square[r]);
+      for (int r = 0; r < rows; r++) dequantize_floats<Format>(from_row + r * row_bytes, 0, here, square[r]);
       transpose(square[0], kLanes, panel + k * kLanes, kLanes);
     }
-    multiply_rows<1, true>(from.x + static_cast<int64_t>(m) * from.columns + begin, from.columns, panel, kLanes, count, depth,
-                           tile, kLanes, kLanes);
+    const float* x = from.x + static_cast<int64_t>(m) * from.columns + begin;
+    int r = 0;
+    if constexpr (kLanes == 16) {  // what the registers hold
+      for (; r + 8 <= count; r += 8) multiply_panel_floats<8>(panel, x + r * from.columns, from.columns, depth, tile + r * kLanes);
+    }
+    for (; r + 4 <= count; r += 4) multiply_panel_floats<4>(panel, x + r * from.columns, from.columns, depth, tile + r * kLanes);
+    for (; r < count; r++) multiply_panel_floats<1>(panel, x + r * from.columns, from.columns, depth, tile + r * kLanes);
   }
 }
 
