@@ -5,15 +5,25 @@ RIGHT_PYTHON := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(RIGHT_PYTHON) && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
+KERNELS := .venv/.kernels
 
-.PHONY: install demo serve test test-fast lint bench soak clean
+.PHONY: install kernels demo serve test test-fast lint bench soak clean
 
-install: $(STAMP)
+install: $(STAMP) $(KERNELS)
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" && $(PYTHON) $(RIGHT_PYTHON) || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
 	$(PYTHON) scripts/install.py .venv $(BACKEND)
 	@touch $@
+
+# Compiled kernels for the CPU. Without a C++ compiler or Python's headers there are none, and everything works, more slowly.
+$(KERNELS): $(STAMP) $(wildcard engines/gguf/kernels/cpu/src/*)
+	@$(BIN)/python -m engines.gguf.kernels.cpu.build || true
+	@touch $@
+
+# The same, but fails with the reason when it cannot be done.
+kernels: $(STAMP)
+	$(BIN)/python -m engines.gguf.kernels.cpu.build
 
 demo: install
 	$(BIN)/python scripts/demo.py
@@ -35,6 +45,8 @@ test-fast: lint
 
 bench: install
 	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/decode.py
 
 # Ten minutes of traffic with clients that leave at any moment; nothing may be left behind.
 soak: install

@@ -2,7 +2,8 @@
 
 Standard library only. MLX's back ends for Linux are exclusive (each brings its own ``libmlx.so``), so one is chosen: the
 argument's, or else CUDA where a driver answers, or else the CPU. On a Mac, Metal comes with ``mlx`` itself; ``metal`` adds
-mlx-kquant. Everything is a wheel: neither a compiler nor Python's headers are needed.
+mlx-kquant. Everything is a wheel: neither a compiler nor Python's headers are needed; where they are there, `make` compiles the
+CPU kernels afterwards.
 """
 
 import platform
@@ -43,7 +44,15 @@ def main() -> int:
     run([*pip, "--upgrade", "pip>=25.1"])  # 25.1 reads dependency groups
     run([*pip, "--editable", f".[{extras}]"])
     run([*pip, "--no-deps", "--group", "models"])
+    install_build_tools(pip)
     return 0
+
+
+def install_build_tools(pip: list[str]) -> None:
+    """What compiles the CPU kernels (`make kernels`). Optional, so that this fails is only said."""
+    tools = ["--group", "kernels"] if shutil.which("cmake") else ["--group", "kernels", "cmake>=3.25,<5"]
+    if subprocess.run([*pip, *tools]).returncode != 0:
+        print("install: the tools that compile kernels cannot be installed; Innkeeper runs without them", flush=True)
 
 
 def choose_backend() -> str:

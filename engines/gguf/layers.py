@@ -9,6 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from engines.gguf.kernels.cpu import extension
 from engines.gguf.qmatmul import qmatmul
 from engines.gguf.quants import QuantType
 
@@ -77,6 +78,9 @@ class KQuantEmbedding(_Blocks):
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Integer ids [...] to [..., columns]. Ids are not checked, as MLX does not."""
+        compiled = extension()
+        if compiled is not None and mx.default_device().type == mx.DeviceType.cpu:
+            return compiled.embedding_rows(self.blocks, ids, self._quant.ggml_id).astype(self._dtype)
         return self._quant.dequantize(self.blocks[ids]).astype(self._dtype)
 
     def as_linear(self, x: mx.array) -> mx.array:

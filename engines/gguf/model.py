@@ -8,6 +8,7 @@ The steps of :func:`build_model`:
 4. each module with weights is replaced: matrices of blocks by K-quant leaves, F32 matrices by ``nn.Linear`` and
    ``nn.Embedding``, norms by norms with the file's weight; shapes are held against the stock module's
 5. rotary embedding and caches are replaced where the plan says so
+6. norms, rotary embedding and gated MLPs are replaced by compiled ones where there are such
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import Checkpoint, Family, Plan, family_of
+from engines.gguf.fused import can_fuse, fuse
 from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.names import Placement, SlotKind, place
 from engines.gguf.rope import FactoredRoPE
@@ -78,6 +80,7 @@ def build_model(
     placements = place(header, family.slots, plan.config["num_hidden_layers"], plan.tensors)
     model = _stock_model(family, plan, placements)
     _fill(header, model, plan, placements, compute, report)
+    fuse(model, family.gate)
     if not plan.stock_caches:
         # An attribute of the instance, which mlx-lm's make_prompt_cache finds before anything of the class.
         model.make_cache = lambda: _caches(plan.windows)
@@ -158,7 +161,8 @@ class _LeafMaker:
             bias = self._floats(placement.bias)
         if placement.kind is SlotKind.NORM:
             return self._norm(placement, stock)
-        if placement.weight.type.name == "F32":
+        # MLX multiplies float32 matrices through its BLAS, which on a CPU is the reference one.
+        if placement.weight.type.name == "F32" and not can_fuse():
             return self._dense(placement, bias)
         quant = self._tensors.quant(placement.weight.name)
         blocks = self._tensors.blocks(placement.weight.name)

@@ -41,6 +41,11 @@ class FactoredRoPE(Module):
         # The underscore keeps it out of the module's parameters, and so in float32.
         self._wavelengths = factors * base ** (mx.arange(0, dims, 2, dtype=mx.float32) / dims)
 
+    @property
+    def wavelengths(self) -> mx.array:
+        """Tokens a pair takes for one radian, float32 [dims / 2]."""
+        return self._wavelengths
+
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
         if self.magnitude != 1.0:
             x = x.at[..., : self.dims].multiply(self.magnitude)

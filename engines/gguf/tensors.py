@@ -1,7 +1,8 @@
-"""The tensors of a GGUF checkpoint, copied into MLX one at a time."""
+"""The tensors of a GGUF checkpoint as MLX arrays."""
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import mlx.core as mx
 import numpy as np
 
 from engines.errors import CheckpointError, UnsupportedModel
+from engines.gguf.kernels.cpu import Extension, FileMapping, extension
 from engines.gguf.quants import FloatType, QuantType, quant_type
 from engines.header import FileIdentity, GgufHeader, TensorInfo
 
@@ -22,14 +24,14 @@ _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 class TensorFile:
     """Reads tensors of a file, or of a set of parts, by name. A context manager; files are opened at first use.
 
-    MLX cannot keep foreign memory, so each tensor is copied once, out of a mapping, and the mapping's pages are dropped at
-    once: a loaded model holds its weights one time, and loading holds one more tensor than that at most. The device thread
-    only.
+    With the compiled CPU kernels, tensors are arrays over the file's own pages. MLX alone cannot keep foreign memory: then
+    each tensor is copied once, out of a mapping, and the mapping's pages are dropped at once. Either way a loaded model holds
+    its weights one time, and loading holds one more tensor than that at most. The device thread only.
     """
 
     def __init__(self, header: GgufHeader) -> None:
         self._header = header
-        self._maps: dict[int, mmap.mmap] = {}  # by part
+        self._sources: dict[int, _CopiedFile | _KeptFile] = {}  # by part
 
     def __enter__(self) -> TensorFile:
         return self
@@ -40,10 +42,10 @@ class TensorFile:
         self.close()
 
     def close(self) -> None:
-        """Lets the mappings go; arrays that were read stay."""
-        for mapped in self._maps.values():
-            mapped.close()
-        self._maps.clear()
+        """Lets the files go; arrays that were read stay."""
+        for source in self._sources.values():
+            source.close()
+        self._sources.clear()
 
     def info(self, name: str) -> TensorInfo:
         """The tensor's entry. CheckpointError when there is none of this name."""
@@ -68,13 +70,7 @@ class TensorFile:
         """
         quant, info = self.quant(name), self.info(name)
         *rows, columns = info.shape or (1,)
-        mapped = self._map(info.part)
-        raw = np.frombuffer(mapped, np.uint8, info.nbytes, info.offset)
-        array = mx.array(raw.reshape(*rows, quant.row_bytes(columns)))
-        mx.eval(array)
-        del raw
-        _drop_pages(mapped, info.offset, info.nbytes)
-        return array
+        return self._source(info.part).read(info.offset, [*rows, quant.row_bytes(columns)])
 
     def floats(self, name: str) -> mx.array:
         """A tensor of floats in its own dtype: float32, float16 or bfloat16, of the tensor's shape.
@@ -88,15 +84,49 @@ class TensorFile:
         mx.eval(array)
         return array
 
-    def _map(self, part: int) -> mmap.mmap:
-        mapped = self._maps.get(part)
-        if mapped is None:
-            mapped = self._maps[part] = _open(self._header.parts[part].identity)
-        return mapped
+    def _source(self, part: int) -> _CopiedFile | _KeptFile:
+        source = self._sources.get(part)
+        if source is None:
+            source = self._sources[part] = _open(self._header.parts[part].identity)
+        return source
 
 
-def _open(identity: FileIdentity) -> mmap.mmap:
-    """Maps a whole file for reading, if it is still the one whose header was read."""
+class _CopiedFile:
+    """Copies of parts of a file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+    def read(self, offset: int, shape: list[int]) -> mx.array:
+        length = math.prod(shape)
+        array = mx.array(np.frombuffer(self._mapped, np.uint8, length, offset).reshape(shape))
+        mx.eval(array)
+        _drop_pages(self._mapped, offset, length)
+        return array
+
+    def close(self) -> None:
+        self._mapped.close()
+
+
+class _KeptFile:
+    """Arrays over a file's pages, which they keep mapped.
+
+    As with every program that maps its models: a file that is cut short while it serves ends the process.
+    """
+
+    def __init__(self, descriptor: int, compiled: Extension) -> None:
+        self._mapped: FileMapping = compiled.Mapping.of_file(descriptor)
+
+    def read(self, offset: int, shape: list[int]) -> mx.array:
+        return self._mapped.bytes(offset, shape)
+
+    def close(self) -> None:
+        """Nothing to do: the pages go with the last array over them."""
+
+
+def _open(identity: FileIdentity) -> _CopiedFile | _KeptFile:
+    """Opens a whole file for reading, if it is still the one whose header was read."""
+    compiled = extension() if mx.default_device().type == mx.DeviceType.cpu else None
     try:
         with Path(identity.path).open("rb") as file:
             status = os.fstat(file.fileno())
@@ -104,9 +134,9 @@ def _open(identity: FileIdentity) -> mmap.mmap:
                 raise CheckpointError(
                     f"{identity.path} was replaced or changed while it was being loaded; load it again"
                 )
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return _CopiedFile(file.fileno()) if compiled is None else _KeptFile(file.fileno(), compiled)
     except OSError as error:
-        raise CheckpointError(f"{identity.path} cannot be read: {error.strerror}") from error
+        raise CheckpointError(f"{identity.path} cannot be read: {error.strerror or error}") from error
 
 
 def _drop_pages(mapped: mmap.mmap, offset: int, length: int) -> None:

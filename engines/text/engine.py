@@ -16,6 +16,7 @@ from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.growth import OPEN_ANSWER
 from engines.scheduling.pacing import Pacer
+from engines.text.adapt import FusedAttention
 from engines.text.batcher import Batcher, LanguageModel
 from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sampling import SamplingParameters
@@ -94,6 +95,8 @@ class GgufTextEngine:
         pacer: Pacer | None = None,
         runs_ahead: bool = True,
     ) -> None:
+        self._attention = FusedAttention()
+        self._attention.open()
         self._info = info
         self._tokenizer = tokenizer
         self._encode_chat = encode_chat
@@ -258,6 +261,7 @@ class GgufTextEngine:
         for request_id in list(self._sequences):
             self.cancel(request_id)
         self._batcher.clear()
+        self._attention.close()
         mx.clear_cache()
 
     # --- events ---

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from engines.gguf.kernels.cpu import Extension, extension
+
 __all__ = ["SamplerPlan", "SamplingParameters", "log_probabilities", "uniform"]
 
 _MASK_64 = 2**64 - 1
@@ -60,7 +62,14 @@ def _mix(value: int) -> int:
 def log_probabilities(logits: mx.array) -> mx.array:
     """Log-probabilities of the model itself, before temperature and filters: (…, vocabulary) → the same, float32."""
     logits = logits.astype(mx.float32)
-    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    compiled = _compiled()
+    total = mx.logsumexp(logits, axis=-1, keepdims=True) if compiled is None else compiled.log_sum_exp(logits)
+    return logits - total
+
+
+def _compiled() -> Extension | None:
+    """The compiled kernels, where they serve the default device."""
+    return extension() if mx.default_device().type == mx.DeviceType.cpu else None
 
 
 class SamplerPlan:
@@ -80,6 +89,12 @@ class SamplerPlan:
         order = {row: place for place, row in enumerate(self._greedy + drawn)}
         self._order = mx.array([order[i] for i in range(len(rows))], dtype=mx.uint32)
         self._temperature = mx.array([[rows[i].temperature] for i in drawn], dtype=mx.float32)
+        self._parameters = (
+            mx.array([0.0 if row.greedy else row.temperature for row in rows], dtype=mx.float32),
+            mx.array([row.top_k for row in rows], dtype=mx.int32),
+            mx.array([row.top_p for row in rows], dtype=mx.float32),
+            mx.array([row.min_p for row in rows], dtype=mx.float32),
+        )
         self._top_k = [(place, rows[i].top_k) for place, i in enumerate(drawn) if rows[i].top_k > 0]
         self._top_p = [(place, rows[i].top_p) for place, i in enumerate(drawn) if rows[i].top_p < 1.0]
         self._min_p = (
@@ -98,6 +113,10 @@ class SamplerPlan:
         Returns:
             (rows,) uint32.
         """
+        compiled = _compiled()
+        if compiled is not None:
+            numbers = [uniform(row.seed, at) for row, at in zip(self.rows, positions, strict=True)]
+            return compiled.draw(logits, *self._parameters, mx.array(numbers, dtype=mx.float32))
         if not self._drawn:
             return mx.argmax(logits, axis=-1)
         if not self._greedy:

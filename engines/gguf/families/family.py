@@ -68,6 +68,7 @@ class Family:
     model_type: str
     slots: tuple[Slot, ...]
     plan: Callable[[Checkpoint], Plan]
+    gate: str | None = None  # what the gate of its MLPs goes through, where they are gate, up and down projections
 
 
 DECODER: tuple[Slot, ...] = (

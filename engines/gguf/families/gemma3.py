@@ -81,4 +81,5 @@ GEMMA3 = Family(
         Slot("blk.{i}.ffn_up", "model.layers.{i}.mlp.up_proj"),
     ),
     plan=_plan,
+    gate="gelu_tanh",
 )

@@ -43,4 +43,5 @@ LLAMA = Family(
         Slot("blk.{i}.ffn_up", "model.layers.{i}.mlp.up_proj", bias=True),
     ),
     plan=_plan,
+    gate="silu",
 )

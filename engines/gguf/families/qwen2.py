@@ -35,4 +35,5 @@ QWEN2 = Family(
         Slot("blk.{i}.ffn_up", "model.layers.{i}.mlp.up_proj"),
     ),
     plan=_plan,
+    gate="silu",
 )

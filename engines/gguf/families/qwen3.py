@@ -27,4 +27,5 @@ QWEN3 = Family(
         Slot("blk.{i}.ffn_up", "model.layers.{i}.mlp.up_proj"),
     ),
     plan=_plan,
+    gate="silu",
 )

@@ -3,6 +3,7 @@
 ``engines.gguf.qmatmul.qmatmul`` checks shapes and hands the product to the first back end of ``table.py`` that can run on
 MLX's default device:
 
+- ``cpu``: the device is the CPU and the C++ extension of this folder has been compiled. Lazy, and the fastest there.
 - ``blas``: the device is the CPU. NumPy takes tiles of rows apart and multiplies them through its own BLAS, since the BLAS
   that MLX's CPU wheel brings is the reference one, some thirty times slower. Eager: the product is computed in the call.
 - ``portable``: any device, MLX ops only, lazy.
@@ -11,6 +12,7 @@ A new back end is a folder with a :class:`~engines.gguf.kernels.backend.Backend`
 """
 
 from engines.gguf.kernels.backend import Backend
+from engines.gguf.kernels.status import KernelStatus, status
 from engines.gguf.kernels.table import BACKENDS, backend, backend_name, set_cores
 
-__all__ = ["BACKENDS", "Backend", "backend", "backend_name", "set_cores"]
+__all__ = ["BACKENDS", "Backend", "KernelStatus", "backend", "backend_name", "set_cores", "status"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import mlx.core as mx
@@ -14,6 +15,14 @@ from hypothesis import strategies as st
 from engines.text import sampling
 from engines.text.sampling import SamplerPlan, SamplingParameters, uniform
 from tests.engines.text.helpers_rows import draw
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_compiled_kernels() -> Iterator[None]:
+    """These are tests of the sampler in MLX operations; the compiled one has its own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampling, "_compiled", lambda: None)
+        yield
 
 
 def logits_of(rows: int, vocabulary: int, seed: int = 0) -> Any:

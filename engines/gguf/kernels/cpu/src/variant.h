@@ -1,0 +1,54 @@
+// The whole of a variant: included once by each translation unit variant_*.cpp, compiled with that variant's flags.
+#pragma once
+
+#include "attention.h"
+#include "dense.h"
+#include "formats.h"
+#include "product.h"
+#include "quantize.h"
+#include "rows.h"
+#include "table.h"
+
+namespace innkeeper::INNKEEPER_VARIANT {
+
+constexpr int64_t kDensePanelBytes = sizeof(float) * kDenseDepth * kLanes;
+
+template <typename Format>
+constexpr FormatKernels block_format() {
+  return {Format::kBlock, Format::kBytes, Format::kGroup, Format::kZero, kPanelBytes, tile<Format>, dequantize<Format>};
+}
+template <typename Format>
+constexpr FormatKernels float_format() {
+  return {1, Format::kBytes, 0, 0, kDensePanelBytes, tile_floats<Format>, dequantize_floats<Format>};
+}
+
+static const FormatKernels* format(int ggml_type) {
+  static constexpr FormatKernels kF32 = float_format<F32>(), kF16 = float_format<F16>(), kBF16 = float_format<BF16>();
+  static constexpr FormatKernels kQ4_0 = block_format<Q4_0>(), kQ4_1 = block_format<Q4_1>(), kQ5_0 = block_format<Q5_0>();
+  static constexpr FormatKernels kQ5_1 = block_format<Q5_1>(), kQ8_0 = block_format<Q8_0>(), kQ2_K = block_format<Q2_K>();
+  static constexpr FormatKernels kQ3_K = block_format<Q3_K>(), kQ4_K = block_format<Q4_K>(), kQ5_K = block_format<Q5_K>();
+  static constexpr FormatKernels kQ6_K = block_format<Q6_K>();
+  switch (ggml_type) {  // GGML's ids
+    case 0: return &kF32;
+    case 1: return &kF16;
+    case 2: return &kQ4_0;
+    case 3: return &kQ4_1;
+    case 6: return &kQ5_0;
+    case 7: return &kQ5_1;
+    case 8: return &kQ8_0;
+    case 10: return &kQ2_K;
+    case 11: return &kQ3_K;
+    case 12: return &kQ4_K;
+    case 13: return &kQ5_K;
+    case 14: return &kQ6_K;
+    case 30: return &kBF16;
+    default: return nullptr;
+  }
+}
+
+constexpr Kernels make_kernels(const char* name) {
+  return {name,  kLanes, kSliceKeys, format,           quantize,    rms_norm, rope,
+          gate, attend, fold,       attention_scratch, log_sum_exp, softmax, row_max, weigh};
+}
+
+}  // namespace innkeeper::INNKEEPER_VARIANT

@@ -1,0 +1,90 @@
+"""Whole models on the compiled kernels: near the exact ones, and the same whatever they are batched with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.generate import GenerationBatch, PromptProcessingBatch
+from mlx_lm.models.cache import make_prompt_cache
+
+from engines.gguf.fused import FusedRMSNorm, FusedRoPE, GatedMLP
+from engines.gguf.kernels import table
+from engines.gguf.kernels.cpu import Extension
+from engines.gguf.model import build_model
+from engines.header import read_header
+from engines.text.adapt import FusedAttention
+from tests.engines.gguf.helpers_tiny import FAMILIES, tiny_model
+
+TOKENS = np.random.default_rng(0).integers(3, 352, (1, 24))
+
+
+@pytest.fixture(autouse=True)
+def attention(compiled: Extension) -> Iterator[None]:
+    adapted = FusedAttention()
+    adapted.open()
+    yield
+    adapted.close()
+
+
+def built(family: str, path: Path, **changes: Any) -> Any:
+    return build_model(read_header(tiny_model(family, **changes).write(path / "tiny.gguf"))).model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("quant", ["Q4_K", "Q8_0", "F32"])
+def test_logits_are_near_those_of_the_exact_kernels(
+    family: str, quant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = np.array(built(family, tmp_path, quant=quant)(mx.array(TOKENS)))
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "BACKENDS", tuple(each for each in table.BACKENDS if each.name != "cpu"))
+        exact = np.array(built(family, tmp_path, quant=quant)(mx.array(TOKENS)))
+    assert np.linalg.norm(fast - exact) / np.linalg.norm(exact) < (1e-4 if quant == "F32" else 5e-2)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_decoding_gives_the_bits_of_the_prompt(family: str, tmp_path: Path) -> None:
+    model = built(family, tmp_path, quant="Q4_K")
+    whole = np.array(model(mx.array(TOKENS), cache=make_prompt_cache(model)))
+    cache = make_prompt_cache(model)
+    steps = [model(mx.array(TOKENS[:, :9]), cache=cache)]
+    steps += [model(mx.array(TOKENS[:, i : i + 1]), cache=cache) for i in range(9, 24)]
+    np.testing.assert_array_equal(np.array(mx.concatenate(steps, axis=1)), whole)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_rows_of_a_batch_get_the_bits_they_get_alone(family: str, tmp_path: Path) -> None:
+    model = built(family, tmp_path, quant="Q4_K")
+    prompts = [[int(token) for token in TOKENS[0, :length]] for length in (5, 23, 11)]
+
+    def pick(logits: mx.array) -> mx.array:
+        return mx.argmax(logits, axis=-1)
+
+    def generate(rows: list[int]) -> dict[int, list[tuple[int, bytes]]]:
+        batch = GenerationBatch.empty(model, pick)
+        for row in rows:
+            prompt = PromptProcessingBatch(model, [row], [make_prompt_cache(model)], prefill_step_size=7)
+            batch.extend(prompt.generate([prompts[row]]))
+        answers: dict[int, list[tuple[int, bytes]]] = {row: [] for row in rows}
+        for _ in range(8):
+            for response in batch.next():
+                answers[response.uid].append((response.token, np.array(response.logprobs).tobytes()))
+        return answers
+
+    together = generate([0, 1, 2])
+    for row in range(3):
+        assert generate([row])[row] == together[row]
+
+
+def test_leaves_of_a_model_are_the_compiled_ones(tmp_path: Path) -> None:
+    model = built("qwen3", tmp_path, quant="Q4_K")
+    layer = model.layers[0]
+    assert isinstance(layer.mlp, GatedMLP)
+    assert isinstance(layer.input_layernorm, FusedRMSNorm)
+    assert isinstance(layer.self_attn.q_norm, FusedRMSNorm)
+    assert isinstance(layer.self_attn.rope, FusedRoPE)
