@@ -151,7 +151,7 @@ def test_smollm2_rows_of_a_batch_equal_the_rows_alone() -> None:
 @pytest.mark.slow
 def test_smollm2_answers_a_chat() -> None:
     engine = load(smollm2())
-    message = ChatMessage(role="user", content="What is the capital of France?")
+    message = ChatMessage(role="user", content="Name the capital city of France.")
     request = TextRequest(prompt=ChatPrompt(messages=(message,)), sampling=GREEDY, max_tokens=12)
     engine.submit(1, engine.prepare(request))
     events = collect(engine, [])
