@@ -9,6 +9,8 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from engines.gguf.kernels import backend
+from engines.gguf.kernels.gathering import GatheringBackend
 from engines.gguf.qmatmul import qmatmul
 from engines.gguf.quants import QuantType
 
@@ -77,6 +79,9 @@ class KQuantEmbedding(_Blocks):
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Integer ids [...] to [..., columns]. Ids are not checked, as MLX does not."""
+        chosen = backend()
+        if isinstance(chosen, GatheringBackend):
+            return chosen.rows(self.blocks, ids, self._quant, self._dtype)
         return self._quant.dequantize(self.blocks[ids]).astype(self._dtype)
 
     def as_linear(self, x: mx.array) -> mx.array:
