@@ -14,6 +14,8 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import mlx.core as mx
@@ -28,17 +30,18 @@ from engines.gguf.quants import QUANT_TYPES, QuantType, quant_type
 
 ROWS, COLUMNS = 14336, 4096
 ROTATED_BYTES = 400_000_000  # of weights, several times an L2 cache
+# What a factor of 1 makes of random codes, about.
 SPREAD = {
-    "Q2_K": 20,
-    "Q3_K": 42,
-    "Q4_K": 300,
-    "Q5_K": 600,
-    "Q6_K": 1400,
+    "Q2_K": 20.0,
+    "Q3_K": 42.0,
+    "Q4_K": 300.0,
+    "Q5_K": 600.0,
+    "Q6_K": 1400.0,
     "Q4_0": 4.6,
-    "Q4_1": 8,
+    "Q4_1": 8.0,
     "Q5_0": 9.2,
-    "Q5_1": 16,
-    "Q8_0": 74,
+    "Q5_1": 16.0,
+    "Q8_0": 74.0,
 }
 FACTORS_AT = {
     "Q2_K": (80, 82),
@@ -48,13 +51,14 @@ FACTORS_AT = {
     "Q5_0": (0,),
     "Q8_0": (0,),
 }  # else 0 and 2
+CHAIN = 96  # products an evaluation at least, so that what one costs by itself disappears
 VOCABULARY, LAYERS = 128256, 32
 
 
 def random_blocks(quant: QuantType, rows: int, columns: int, scale: float = 1 / 64) -> mx.array:
     """Made on the device: random codes under random factors, weights of about the standard deviation ``scale``."""
     count = rows * columns // quant.block_size
-    raw = mx.random.bits((count, -(-quant.block_bytes // 4))).view(mx.uint8)[:, : quant.block_bytes]
+    raw = mx.random.randint(0, 1 << 16, (count, quant.block_bytes // 2), mx.uint32).astype(mx.uint16).view(mx.uint8)
     for at in FACTORS_AT.get(quant.name, (0, 2)):
         factor = mx.random.uniform(0.5, 1.5, (count, 1)) * mx.where(mx.random.bernoulli(0.5, (count, 1)), 1, -1)
         half = (factor * (scale / SPREAD[quant.name])).astype(mx.float16).view(mx.uint8)
@@ -64,7 +68,12 @@ def random_blocks(quant: QuantType, rows: int, columns: int, scale: float = 1 / 
     return blocks
 
 
-def seconds(work: Callable[[], mx.array | list[mx.array]], repeats: int = 7) -> float:
+def affine_product(x: mx.array, packed: Any) -> mx.array:
+    weights, scales, biases = packed
+    return mx.quantized_matmul(x, weights, scales, biases, transpose=True, group_size=64, bits=4)
+
+
+def seconds(work: Callable[[], mx.array], repeats: int = 7) -> float:
     """Median of several runs after two that warm up."""
     for _ in range(2):
         mx.eval(work())
@@ -81,22 +90,23 @@ def seconds(work: Callable[[], mx.array | list[mx.array]], repeats: int = 7) -> 
 def chained(multiply: Callable[[mx.array, Any], mx.array], weights: Sequence[Any], x: mx.array) -> float:
     """Seconds of one product, each waiting for the one before."""
     m = x.shape[0]
+    rotation = list(weights) * -(-CHAIN // len(weights))
 
     def work() -> mx.array:
         at = x
-        for _ in range(2):
-            for each in weights:
-                at = multiply(at, each).reshape(-1)[: m * COLUMNS].reshape(m, COLUMNS)
+        for each in rotation:
+            at = multiply(at, each).reshape(-1)[: m * COLUMNS].reshape(m, COLUMNS)
         return at
 
-    return seconds(work) / (2 * len(weights))
+    return seconds(work) / len(rotation)
 
 
 def copy_bandwidth() -> float:
     """Bytes read and written a second by MLX's own elementwise copy of 4 GiB, the best of two ways."""
-    source = mx.random.bits((1 << 30,))
-    mx.eval(source)
-    ways: list[Callable[[], mx.array]] = [lambda: source + 1, lambda: source.view(mx.float16) * 2]
+    source = mx.random.randint(0, 1 << 30, (1 << 30,), mx.int32)
+    halves = source.view(mx.bfloat16)
+    mx.eval(source, halves)
+    ways: list[Callable[[], mx.array]] = [lambda: source + 1, lambda: -halves]
     return 2 * source.nbytes / min(seconds(way, 5) for way in ways)
 
 
@@ -112,7 +122,7 @@ def products(counts: Sequence[int], names: Sequence[str], dtype: mx.Dtype) -> No
     for m in counts:
         x = mx.random.normal((m, COLUMNS)).astype(mx.float16)
         fast = chained(lambda x, w: x @ w.T, dense, x)
-        packed = chained(lambda x, w: mx.quantized_matmul(x, *w, transpose=True, group_size=64, bits=4), affine, x)
+        packed = chained(affine_product, affine, x)
         peers[m] = (packed, fast)
         print(
             f"m={m:<5} dense float16 {fast * 1e6:7.1f} us {m * flops / fast / 1e12:6.1f} TFLOP/s | "
@@ -126,14 +136,19 @@ def products(counts: Sequence[int], names: Sequence[str], dtype: mx.Dtype) -> No
         single = 0.0
         for m in counts:
             x = mx.random.normal((m, COLUMNS)).astype(dtype)
-            took = chained(lambda x, w, quant=quant: qmatmul(x, w, quant), weights, x)
+            took = chained(partial(_product, quant), weights, x)
             single = single or took
             packed, fast = peers[m]
             print(
                 f"{name} m={m:<5} {took * 1e6:7.1f} us {nbytes / took / 1e9:6.0f} GB/s {nbytes / took / copy:5.0%} "
-                f"{m * flops / took / 1e12:6.1f} TFLOP/s  {packed / took:5.2f}x affine  {fast / took:5.0%} of dense  {took / single:5.2f}"
+                f"{m * flops / took / 1e12:6.1f} TFLOP/s  {packed / took:5.2f}x affine  {fast / took:5.0%} of dense  "
+                f"{took / single:5.2f}"
             )
         del weights
+
+
+def _product(quant: QuantType, x: mx.array, blocks: mx.array) -> mx.array:
+    return qmatmul(x, blocks, quant)
 
 
 def more_bits(layer: int) -> bool:
@@ -200,7 +215,7 @@ def decode_rate(model: Any, batch: int, steps: int = 64) -> float:
         start = time.perf_counter()
         for _ in range(count):
             following = mx.argmax(model(y, cache=cache)[:, -1:], axis=-1)
-            mx.async_eval(following)
+            mx.async_eval(following)  # type: ignore[no-untyped-call]
             mx.eval(y)
             y = following
         mx.eval(y)
@@ -224,7 +239,8 @@ def prefill_rate(model: Any, tokens: int = 2048) -> float:
 
 def models() -> None:
     figures: dict[str, dict[str, float]] = {}
-    for name, build in (("affine 4-bit", affine_model), ("K-quants", kquant_model)):
+    builders: tuple[tuple[str, Callable[[], Any]], ...] = (("affine 4-bit", affine_model), ("K-quants", kquant_model))
+    for name, build in builders:
         model = build()
         figures[name] = {
             "decode, batch 1": decode_rate(model, 1),
@@ -245,7 +261,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only Q4_K and Q6_K, in bfloat16 too")
     parser.add_argument("--skip-model", action="store_true", help="no 8B model")
     options = parser.parse_args()
-    print(f"{mx.device_info().get('device_name', 'GPU')}, MLX {mx.__version__}, kernels: {backend_name()}")
+    print(f"{mx.device_info().get('device_name', 'GPU')}, MLX {version('mlx')}, kernels: {backend_name()}")
     names = ["Q4_K", "Q6_K"]
     if not options.quick:
         names += [quant.name for quant in QUANT_TYPES if quant.name in SPREAD and quant.name not in names]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import mlx.core as mx
 
 from engines.gguf.kernels.cuda.launch import HALVES, dequantized, gathered_product, narrowed, product
@@ -13,6 +15,12 @@ __all__ = ["CudaBackend"]
 
 # Weights dequantised at a time for a dense product: 128 MiB of scratch.
 TILE_WEIGHTS = 1 << 26
+
+
+@cache
+def capability() -> int:
+    """Major compute capability of MLX's device: 8 has the tensor core instruction the kernels use, 9 the bulk copy engine."""
+    return int(mx.device_info().get("compute_capability_major", 0))
 
 
 class CudaBackend:
@@ -32,7 +40,7 @@ class CudaBackend:
         self._portable = PortableBackend()
 
     def available(self) -> bool:
-        return mx.default_device().type == mx.DeviceType.gpu and mx.cuda.is_available()
+        return mx.default_device().type == mx.DeviceType.gpu and mx.cuda.is_available() and capability() >= 8
 
     def set_cores(self, count: int) -> None:
         """The CPU only starts the kernels."""
@@ -66,7 +74,9 @@ class CudaBackend:
         return dequantized(blocks, quant, dtype)
 
     def _fused(self, x: mx.array, blocks: mx.array, quant: QuantType) -> mx.array:
-        tile = tile_for(quant, blocks.shape[0], x.shape[1], x.shape[0], narrow=x.dtype == mx.bfloat16)
+        tile = tile_for(
+            quant, blocks.shape[0], x.shape[1], x.shape[0], narrow=x.dtype == mx.bfloat16, bulk=capability() >= 9
+        )
         if x.dtype == mx.bfloat16 and not tile.narrowed:
             return product(narrowed(x), blocks, quant, tile, x.dtype, factor=16.0)
         return product(x, blocks, quant, tile, x.dtype)

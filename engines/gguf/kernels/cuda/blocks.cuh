@@ -24,9 +24,17 @@ KQ_FN float kq_half_bits(unsigned short bits) { return __half2float(__ushort_as_
 #include "scalar.h"
 
 typedef unsigned int kq_u32;
+
+// The run-time compiler has no standard headers.
+template <class A, class B>
+constexpr bool kq_same = false;
+template <class A>
+constexpr bool kq_same<A, A> = true;
+
 #define KQ_SCALE 64.0f
 
-// COUNT little-endian words at p, whose address is a multiple of ALIGN.
+// COUNT little-endian words at p, whose address is a multiple of ALIGN. Where that is 2 and the address a multiple of 4, the
+// word that follows is not read: it may be past the end of the array.
 template <int ALIGN, int COUNT>
 KQ_FN void kq_words(KQ_BYTES p, kq_u32 (&out)[COUNT]) {
   if constexpr (ALIGN >= 16 && COUNT == 4) {
@@ -47,7 +55,7 @@ KQ_FN void kq_words(KQ_BYTES p, kq_u32 (&out)[COUNT]) {
     kq_u32 shift = (address & 2) * 8, low = aligned[0];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      kq_u32 high = aligned[i + 1];
+      kq_u32 high = i + 1 < COUNT || shift ? aligned[i + 1] : 0;
       out[i] = __funnelshift_r(low, high, shift);
       low = high;
     }

@@ -10,7 +10,7 @@ KQ_FN uint4 kq_weights(const kq_u32 (&w)[4]) {
   kq_u32 words[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if constexpr (kq_same<T, __nv_bfloat16>) {
       float2 pair = __half22float2(kq_pair_of(w[i]));
       __nv_bfloat162 rounded = __floats2bfloat162_rn(pair.x * (1 / KQ_SCALE), pair.y * (1 / KQ_SCALE));
       words[i] = *reinterpret_cast<kq_u32*>(&rounded);

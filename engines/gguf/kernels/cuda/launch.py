@@ -80,9 +80,17 @@ def _run(
     return outputs[0]
 
 
-def _kernel(name: str, inputs: list[str], body: str, shared: int = 0) -> Callable[..., Any]:
+def _kernel(name: str, inputs: list[str], body: str, threads: int, shared: int = 0) -> Callable[..., Any]:
+    # MLX writes the kernel's signature itself, without launch bounds; the compiler then spends a fifth more registers than
+    # leave room for three thread blocks where two fit. The source has no other kernel that the macro could reach.
+    bounds = f"#undef __global__\n#define __global__ __attribute__((global)) __launch_bounds__({threads})\n"
     made: Any = mx.fast.cuda_kernel(
-        name=name, input_names=inputs, output_names=["out"], source=body, header=header(), shared_memory=shared
+        name=name,
+        input_names=inputs,
+        output_names=["out"],
+        source=body,
+        header=header() + bounds,
+        shared_memory=shared,
     )
     return cast(Callable[..., Any], made)
 
@@ -98,7 +106,7 @@ def _product(name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype
         f"kq_product<kq_{name}, {', '.join(map(str, shape))}>"
         f"(x, blocks, out, x_shape[0], x_shape[1], blocks_shape[0], blocks_shape[1], {factor}f);"
     )
-    return _kernel(f"kquant_product_{name}_{label}", ["x", "blocks"], body, tile.shared_bytes(quant))
+    return _kernel(f"kquant_product_{name}_{label}", ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
 
 
 @cache
@@ -108,7 +116,8 @@ def _gathered(name: str, quant: QuantType, x: mx.Dtype, share: int, group: int) 
         f"(x, blocks, experts, out, experts_shape[0], {share}, {group}, x_shape[1], blocks_shape[1], blocks_shape[2]);"
     )
     label = f"{name}_{HALVES[x].strip('_')}_{share}_{group}"
-    return _kernel(f"kquant_gathered_{label}", ["x", "blocks", "experts"], body, _GATHER_TILE.shared_bytes(quant))
+    shared = _GATHER_TILE.shared_bytes(quant)
+    return _kernel(f"kquant_gathered_{label}", ["x", "blocks", "experts"], body, _GATHER_TILE.threads, shared)
 
 
 @cache
@@ -120,9 +129,10 @@ def _dequantize(name: str, dtype: mx.Dtype, by_ids: bool) -> Callable[..., Any]:
         f"(blocks, {ids}, out, {count}, {columns}, blocks_shape[1]);"
     )
     label = f"{name}_{HALVES[dtype].strip('_')}" + "_ids" * by_ids
-    return _kernel(f"kquant_dequantize_{label}", ["blocks", "ids"] if by_ids else ["blocks"], body)
+    inputs = ["blocks", "ids"] if by_ids else ["blocks"]
+    return _kernel(f"kquant_dequantize_{label}", inputs, body, 32 * _DEQUANTIZE_WARPS)
 
 
 @cache
 def _narrow() -> Callable[..., Any]:
-    return _kernel("kquant_narrow", ["x"], "kq_narrow_all(x, out, x_shape[0]);")
+    return _kernel("kquant_narrow", ["x"], "kq_narrow_all(x, out, x_shape[0]);", _NARROW_THREADS)

@@ -14,11 +14,9 @@
 // float16 activations are used as they are. bfloat16 ones become float16 at 1/16 of their value, which is exact for all
 // between 1e-3 and 1e6, and off by at most 5e-7 below. Rows past the last are read as the last, and their sums dropped.
 
-#include <type_traits>
-
 template <class X>
 struct kq_activation {
-  static constexpr bool NARROWED = std::is_same_v<X, __nv_bfloat16>;
+  static constexpr bool NARROWED = kq_same<X, __nv_bfloat16>;
   static constexpr float FACTOR = NARROWED ? 16.0f : 1.0f;  // times the float16 value is the activation's
 };
 
@@ -253,7 +251,7 @@ KQ_FN void kq_combine(const float (&acc)[RT][NT][4], float* sums, Store store) {
 
 template <class T>
 KQ_FN T kq_rounded(float value) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16(value);
+  if constexpr (kq_same<T, __nv_bfloat16>) return __float2bfloat16(value);
   else return __float2half(value);
 }
 

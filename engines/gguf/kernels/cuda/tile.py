@@ -68,8 +68,9 @@ DENSE_FROM = 65
 _MANY_TILES = 512
 
 
-def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool) -> Tile:
-    """The shape for m rows of activations, fewer than :data:`DENSE_FROM`; ``narrow``: they are bfloat16.
+def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool, bulk: bool = True) -> Tile:
+    """The shape for m rows of activations, fewer than :data:`DENSE_FROM`; ``narrow``: they are bfloat16; ``bulk``: the device
+    has a bulk copy engine (compute capability 9 on), which the ring needs.
 
     Measured on an H200 (``docs/gguf-gpu.md``) for the matrices of an 8B model. Aligned blocks are best read straight into
     registers, others through the ring; few activations are best brought to shared memory, where bfloat16 is made float16 once.
@@ -93,4 +94,6 @@ def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool)
             tile = Tile(4, 2, 4, 2, 1, 0) if many else Tile(4, 1, 8, 2, 1, 0)
     else:
         tile = Tile(8, 2, 4, 2, 1, 0) if many else Tile(4, 1, 8, 2, 1, 0)
+    if not bulk:
+        tile = replace(tile, stages=0, units=1)
     return tile.for_columns(columns)
