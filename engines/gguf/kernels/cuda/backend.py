@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import mlx.core as mx
 
-from engines.gguf.kernels.cuda.launch import HALVES, dequantized, gathered_product, narrowed, product
+from engines.gguf.kernels.cuda.launch import HALVES, Launch, dequantized, gathered_product, narrowed, product
 from engines.gguf.kernels.cuda.tile import DENSE_FROM, tile_for
 from engines.gguf.kernels.portable import PortableBackend
 from engines.gguf.quants import BlockType, QuantType
@@ -21,6 +21,16 @@ TILE_WEIGHTS = 1 << 26
 def capability() -> int:
     """Major compute capability of MLX's device: 8 has the tensor core instruction the kernels use, 9 the bulk copy engine."""
     return int(mx.device_info().get("compute_capability_major", 0))
+
+
+@lru_cache(maxsize=4096)
+def _fused(quant: QuantType, rows: int, columns: int, m: int, dtype: mx.Dtype) -> Launch:
+    """The product of x [m, columns] with blocks of such a matrix."""
+    tile = tile_for(quant, rows, columns, m, narrow=dtype == mx.bfloat16, bulk=capability() >= 9)
+    if dtype != mx.bfloat16 or tile.narrowed:
+        return product(quant, tile, m, rows, dtype, dtype)
+    multiply = product(quant, tile, m, rows, mx.float16, dtype, factor=16.0)
+    return lambda x, blocks: multiply(narrowed(x), blocks)
 
 
 class CudaBackend:
@@ -49,7 +59,7 @@ class CudaBackend:
         if x.dtype not in HALVES:
             return self._portable.multiply(x, blocks, quant, transpose)
         if transpose and x.shape[0] < DENSE_FROM and isinstance(quant, BlockType):
-            return self._fused(x, blocks, quant)
+            return _fused(quant, blocks.shape[0], x.shape[1], x.shape[0], x.dtype)(x, blocks)
         return self._dense(x, blocks, quant, transpose)
 
     def rows(self, blocks: mx.array, ids: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
@@ -72,14 +82,6 @@ class CudaBackend:
         if not isinstance(quant, BlockType) or dtype not in HALVES:
             return quant.dequantize(blocks).astype(dtype)
         return dequantized(blocks, quant, dtype)
-
-    def _fused(self, x: mx.array, blocks: mx.array, quant: QuantType) -> mx.array:
-        tile = tile_for(
-            quant, blocks.shape[0], x.shape[1], x.shape[0], narrow=x.dtype == mx.bfloat16, bulk=capability() >= 9
-        )
-        if x.dtype == mx.bfloat16 and not tile.narrowed:
-            return product(narrowed(x), blocks, quant, tile, x.dtype, factor=16.0)
-        return product(x, blocks, quant, tile, x.dtype)
 
     def _dense(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
         rows = blocks.shape[0]

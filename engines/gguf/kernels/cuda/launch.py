@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, cast
 
 import mlx.core as mx
@@ -12,7 +12,7 @@ from engines.gguf.kernels.cuda.source import header
 from engines.gguf.kernels.cuda.tile import UNIT, Tile
 from engines.gguf.quants import QuantType
 
-__all__ = ["HALVES", "dequantized", "gathered_product", "narrowed", "product"]
+__all__ = ["HALVES", "Launch", "dequantized", "gathered_product", "narrowed", "product"]
 
 HALVES: Final[dict[mx.Dtype, str]] = {mx.float16: "__half", mx.bfloat16: "__nv_bfloat16"}
 """The dtypes of activations the kernels take, and their names in the source."""
@@ -27,15 +27,28 @@ _GATHER_GROUP = 32
 _GATHER_ALONE = 128
 
 
-def product(
-    x: mx.array, blocks: mx.array, quant: QuantType, tile: Tile, out: mx.Dtype, factor: float = 1.0
-) -> mx.array:
-    """factor × x [m, columns] times the transposed weights of ``blocks`` [rows, row bytes]: ``out`` [m, rows]."""
-    m, rows = x.shape[0], blocks.shape[0]
+Launch = Callable[..., mx.array]
+
+
+# A call of ``mx.fast.cuda_kernel`` puts the whole source together anew and hashes it, in which time a small product could have
+# run more than once. ``mx.compile`` keeps what the first call made. One entry a shape.
+@lru_cache(maxsize=4096)
+def _launch(
+    kernel: Callable[..., Any], grid: tuple[int, int, int], threads: int, shape: tuple[int, ...], dtype: mx.Dtype
+) -> Launch:
+    def call(*inputs: mx.array) -> mx.array:
+        outputs: list[mx.array] = kernel(
+            inputs=list(inputs), grid=grid, threadgroup=(threads, 1, 1), output_shapes=[shape], output_dtypes=[dtype]
+        )
+        return outputs[0]
+
+    return cast(Launch, mx.compile(call))
+
+
+def product(quant: QuantType, tile: Tile, m: int, rows: int, x: mx.Dtype, out: mx.Dtype, factor: float = 1.0) -> Launch:
+    """Of x [m, columns] and blocks [rows, row bytes]: factor × x times the transposed weights, ``out`` [m, rows]."""
     grid = (-(-rows // (16 * tile.rows)) * tile.threads, -(-m // (8 * tile.columns)), 1)
-    return _run(
-        _product(quant.name, quant, tile, x.dtype, out, factor), [x, blocks], grid, tile.threads, (m, rows), out
-    )
+    return _launch(_product(quant.name, quant, tile, x, out, factor), grid, tile.threads, (m, rows), out)
 
 
 def gathered_product(x: mx.array, blocks: mx.array, quant: QuantType, experts: mx.array, share: int) -> mx.array:
@@ -47,7 +60,7 @@ def gathered_product(x: mx.array, blocks: mx.array, quant: QuantType, experts: m
     group = 1 if pairs <= _GATHER_ALONE else _GATHER_GROUP
     grid = (-(-rows // 16) * _GATHER_TILE.threads, -(-pairs // group), 1)
     kernel = _gathered(quant.name, quant, x.dtype, share, group)
-    return _run(kernel, [x, blocks, experts], grid, _GATHER_TILE.threads, (pairs, rows), x.dtype)
+    return _launch(kernel, grid, _GATHER_TILE.threads, (pairs, rows), x.dtype)(x, blocks, experts)
 
 
 def dequantized(blocks: mx.array, quant: QuantType, dtype: mx.Dtype, ids: mx.array | None = None) -> mx.array:
@@ -56,28 +69,14 @@ def dequantized(blocks: mx.array, quant: QuantType, dtype: mx.Dtype, ids: mx.arr
     warps = -(-columns // UNIT) * -(-count // 8)
     threads = 32 * _DEQUANTIZE_WARPS
     grid = (-(-warps // _DEQUANTIZE_WARPS) * threads, 1, 1)
-    inputs = [blocks] if ids is None else [blocks, ids]
-    return _run(_dequantize(quant.name, dtype, ids is not None), inputs, grid, threads, (count, columns), dtype)
+    launch = _launch(_dequantize(quant.name, dtype, ids is not None), grid, threads, (count, columns), dtype)
+    return launch(blocks) if ids is None else launch(blocks, ids)
 
 
 def narrowed(x: mx.array) -> mx.array:
-    """bfloat16 activations as float16 at 1/16 of their value."""
+    """bfloat16 activations [m, columns] as float16 at 1/16 of their value."""
     grid = (-(-x.size // (8 * _NARROW_THREADS)) * _NARROW_THREADS, 1, 1)
-    return _run(_narrow(), [x.reshape(-1)], grid, _NARROW_THREADS, (x.size,), mx.float16).reshape(x.shape)
-
-
-def _run(
-    kernel: Callable[..., Any],
-    inputs: list[mx.array],
-    grid: tuple[int, int, int],
-    threads: int,
-    shape: tuple[int, ...],
-    dtype: mx.Dtype,
-) -> mx.array:
-    outputs: list[mx.array] = kernel(
-        inputs=inputs, grid=grid, threadgroup=(threads, 1, 1), output_shapes=[shape], output_dtypes=[dtype]
-    )
-    return outputs[0]
+    return _launch(_narrow(), grid, _NARROW_THREADS, x.shape, mx.float16)(x)
 
 
 def _kernel(name: str, inputs: list[str], body: str, threads: int, shared: int = 0) -> Callable[..., Any]:
@@ -135,4 +134,6 @@ def _dequantize(name: str, dtype: mx.Dtype, by_ids: bool) -> Callable[..., Any]:
 
 @cache
 def _narrow() -> Callable[..., Any]:
-    return _kernel("kquant_narrow", ["x"], "kq_narrow_all(x, out, x_shape[0]);", _NARROW_THREADS)
+    return _kernel(
+        "kquant_narrow", ["x"], "kq_narrow_all(x, out, (long long)x_shape[0] * x_shape[1]);", _NARROW_THREADS
+    )
