@@ -73,15 +73,15 @@ def affine_product(x: mx.array, packed: Any) -> mx.array:
     return mx.quantized_matmul(x, weights, scales, biases, transpose=True, group_size=64, bits=4)
 
 
-def seconds(work: Callable[[], mx.array], repeats: int = 7) -> float:
-    """Median of several runs after two that warm up."""
-    for _ in range(2):
-        mx.eval(work())
+def seconds(work: Callable[[], mx.array], repeats: int = 5) -> float:
+    """Median time of evaluating what ``work`` builds, after one run that warms up. Building is not counted."""
+    mx.eval(work())
     times = []
     for _ in range(repeats):
+        out = work()
         mx.synchronize()
         start = time.perf_counter()
-        mx.eval(work())
+        mx.eval(out)
         mx.synchronize()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
@@ -90,7 +90,7 @@ def seconds(work: Callable[[], mx.array], repeats: int = 7) -> float:
 def chained(multiply: Callable[[mx.array, Any], mx.array], weights: Sequence[Any], x: mx.array) -> float:
     """Seconds of one product, each waiting for the one before."""
     m = x.shape[0]
-    rotation = list(weights) * -(-CHAIN // len(weights))
+    rotation = list(weights) * -(-(CHAIN if m <= 128 else CHAIN // 4) // len(weights))
 
     def work() -> mx.array:
         at = x
@@ -107,27 +107,33 @@ def copy_bandwidth() -> float:
     halves = source.view(mx.bfloat16)
     mx.eval(source, halves)
     ways: list[Callable[[], mx.array]] = [lambda: source + 1, lambda: -halves]
-    return 2 * source.nbytes / min(seconds(way, 5) for way in ways)
+    return 2 * source.nbytes / min(seconds(way) for way in ways)
 
 
-def products(counts: Sequence[int], names: Sequence[str], dtype: mx.Dtype) -> None:
-    copy = copy_bandwidth()
-    print(f"device copy: {copy / 1e9:.0f} GB/s (read and written)")
+def peers(counts: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Seconds of an affine 4-bit and of a dense float16 product, by rows of activations."""
     dense = [(mx.random.normal((ROWS, COLUMNS)) / 64).astype(mx.float16) for _ in range(4)]
-    affine = [mx.quantize(each, 64, 4) for each in dense for _ in range(4)]
+    affine = [mx.quantize(each, 64, 4) for each in dense for _ in range(3)]
     mx.eval(dense, affine)
-    affine_bytes = sum(each.nbytes for each in affine[0])
-    flops = 2 * ROWS * COLUMNS
-    peers: dict[int, tuple[float, float]] = {}
+    nbytes, flops = sum(each.nbytes for each in affine[0]), 2 * ROWS * COLUMNS
+    times = {}
     for m in counts:
         x = mx.random.normal((m, COLUMNS)).astype(mx.float16)
-        fast = chained(lambda x, w: x @ w.T, dense, x)
-        packed = chained(affine_product, affine, x)
-        peers[m] = (packed, fast)
+        packed, fast = chained(affine_product, affine, x), chained(lambda x, w: x @ w.T, dense, x)
+        times[m] = packed, fast
         print(
             f"m={m:<5} dense float16 {fast * 1e6:7.1f} us {m * flops / fast / 1e12:6.1f} TFLOP/s | "
-            f"affine 4-bit {packed * 1e6:8.1f} us {affine_bytes / packed / 1e9:6.0f} GB/s {m * flops / packed / 1e12:6.1f} TFLOP/s"
+            f"affine 4-bit {packed * 1e6:8.1f} us {nbytes / packed / 1e9:6.0f} GB/s {m * flops / packed / 1e12:6.1f} TFLOP/s",
+            flush=True,
         )
+    return times
+
+
+def products(
+    copy: float, times: dict[int, tuple[float, float]], counts: Sequence[int], names: Sequence[str], dtype: mx.Dtype
+) -> None:
+    """``copy``: bytes a second of the device copy; ``times``: see :func:`peers`."""
+    flops = 2 * ROWS * COLUMNS
     print(f"{dtype}: type, m, us, GB/s, of copy, TFLOP/s, times affine, of dense, times m=1")
     for name in names:
         quant = quant_type(name)
@@ -138,11 +144,12 @@ def products(counts: Sequence[int], names: Sequence[str], dtype: mx.Dtype) -> No
             x = mx.random.normal((m, COLUMNS)).astype(dtype)
             took = chained(partial(_product, quant), weights, x)
             single = single or took
-            packed, fast = peers[m]
+            packed, fast = times[m]
             print(
                 f"{name} m={m:<5} {took * 1e6:7.1f} us {nbytes / took / 1e9:6.0f} GB/s {nbytes / took / copy:5.0%} "
                 f"{m * flops / took / 1e12:6.1f} TFLOP/s  {packed / took:5.2f}x affine  {fast / took:5.0%} of dense  "
-                f"{took / single:5.2f}"
+                f"{took / single:5.2f}",
+                flush=True,
             )
         del weights
 
@@ -194,8 +201,8 @@ def kquant_model() -> Any:
     for index, layer in enumerate(inner.layers):
         better = q6 if more_bits(index) else q4
         layer.self_attn.q_proj = leaf(COLUMNS, COLUMNS, q4)
-        layer.self_attn.k_proj = leaf(1024, COLUMNS, q4)
-        layer.self_attn.v_proj = leaf(1024, COLUMNS, better)
+        layer.self_attn.k_proj = leaf(COLUMNS // 4, COLUMNS, q4)
+        layer.self_attn.v_proj = leaf(COLUMNS // 4, COLUMNS, better)
         layer.self_attn.o_proj = leaf(COLUMNS, COLUMNS, q4)
         layer.mlp.gate_proj = leaf(ROWS, COLUMNS, q4)
         layer.mlp.up_proj = leaf(ROWS, COLUMNS, q4)
@@ -241,16 +248,17 @@ def models() -> None:
     figures: dict[str, dict[str, float]] = {}
     builders: tuple[tuple[str, Callable[[], Any]], ...] = (("affine 4-bit", affine_model), ("K-quants", kquant_model))
     for name, build in builders:
+        mx.reset_peak_memory()
         model = build()
         figures[name] = {
             "decode, batch 1": decode_rate(model, 1),
             "decode, batch 32": decode_rate(model, 32, 32),
             "prefill 2048": prefill_rate(model),
         }
-        print(name, f"{mx.get_active_memory() / 1e9:.2f} GB", f"peak {mx.get_peak_memory() / 1e9:.2f} GB")
+        memory = f"{mx.get_active_memory() / 1e9:.2f} GB, peak {mx.get_peak_memory() / 1e9:.2f} GB"
+        print(name, {figure: round(rate, 1) for figure, rate in figures[name].items()}, memory, flush=True)
         del model
         mx.clear_cache()
-        mx.reset_peak_memory()
     for figure, stock in figures["affine 4-bit"].items():
         ours = figures["K-quants"][figure]
         print(f"8B {figure:<17} K-quants {ours:8.0f} tok/s | affine 4-bit {stock:8.0f} tok/s | {ours / stock:.2f}x")
@@ -258,17 +266,21 @@ def models() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="only Q4_K and Q6_K, in bfloat16 too")
+    parser.add_argument("--quick", action="store_true", help="only Q4_K and Q6_K")
     parser.add_argument("--skip-model", action="store_true", help="no 8B model")
     options = parser.parse_args()
     print(f"{mx.device_info().get('device_name', 'GPU')}, MLX {version('mlx')}, kernels: {backend_name()}")
-    names = ["Q4_K", "Q6_K"]
-    if not options.quick:
-        names += [quant.name for quant in QUANT_TYPES if quant.name in SPREAD and quant.name not in names]
-    products((1, 8, 32, 64, 128, 512, 2048), names, mx.float16)
-    products((1, 8, 32, 512), ["Q4_K", "Q6_K"], mx.bfloat16)
+    copy = copy_bandwidth()
+    print(f"device copy: {copy / 1e9:.0f} GB/s (read and written)")
+    counts = (1, 8, 32, 64, 128, 512, 2048)
+    times = peers(counts)
+    products(copy, times, counts, ["Q4_K", "Q6_K"], mx.float16)
     if not options.skip_model:
         models()
+    products(copy, times, (1, 8, 32, 512), ["Q4_K", "Q6_K"], mx.bfloat16)
+    if not options.quick:
+        names = [quant.name for quant in QUANT_TYPES if quant.name in SPREAD and quant.name not in ("Q4_K", "Q6_K")]
+        products(copy, times, (1, 8, 32, 512), names, mx.float16)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ def qmatmul(x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool = T
     The back end is chosen by ``engines.gguf.kernels``. On the CPU the product may be computed within this call; with
     ``lazy`` it is not, for an answer that may never be looked at.
     """
+    chosen = backend(lazy=lazy)
+    if chosen.checks:
+        return chosen.multiply(x, blocks, quant, transpose)
     if blocks.dtype != mx.uint8 or blocks.ndim != 2:
         raise ValueError(f"blocks must be uint8 [rows, row bytes], not {blocks.dtype} {blocks.shape}")
     if not mx.issubdtype(x.dtype, mx.floating):
@@ -33,4 +36,4 @@ def qmatmul(x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool = T
     shape = (*x.shape[:-1], given)
     if math.prod(shape) == 0 or taken == 0:
         return mx.zeros(shape, x.dtype)
-    return backend(lazy=lazy).multiply(x.reshape(-1, taken), blocks, quant, transpose).reshape(shape)
+    return chosen.multiply(x.reshape(-1, taken), blocks, quant, transpose).reshape(shape)

@@ -24,6 +24,11 @@ class Backend(Protocol):
         """Whether ``multiply`` only adds to MLX's graph, so that an answer nobody evaluates costs nothing."""
         ...
 
+    @property
+    def checks(self) -> bool:
+        """Whether ``multiply`` takes ``x`` of any shape and raises ValueError itself when something does not fit."""
+        ...
+
     def available(self) -> bool:
         """Whether it can run on MLX's default device as this process is installed."""
         ...
@@ -32,7 +37,8 @@ class Backend(Protocol):
         """The product of ``x`` with weights [rows, columns] in uint8 ``blocks`` [rows, row bytes].
 
         ``x`` is [m, columns] and the answer [m, rows] with ``transpose``, else [m, rows] and [m, columns]. ``x`` is floating;
-        the answer has its dtype, the sums are float32. m, rows and columns are at least 1, and the shapes agree.
+        the answer has its dtype, the sums are float32. m, rows and columns are at least 1, and the shapes agree, unless the
+        back end ``checks``; it then takes leading axes, too.
         """
         ...
 

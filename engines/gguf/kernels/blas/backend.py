@@ -29,6 +29,7 @@ class BlasBackend:
 
     name = "blas"
     lazy = False
+    checks = False
 
     def __init__(self, cores: int | None = None, tile_weights: int = TILE_WEIGHTS) -> None:
         self._pool = RowPool(usable_cores() if cores is None else cores)

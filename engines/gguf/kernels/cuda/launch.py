@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, Final, cast
@@ -45,10 +46,12 @@ def _launch(
     return cast(Launch, mx.compile(call))
 
 
-def product(quant: QuantType, tile: Tile, m: int, rows: int, x: mx.Dtype, out: mx.Dtype, factor: float = 1.0) -> Launch:
-    """Of x [m, columns] and blocks [rows, row bytes]: factor × x times the transposed weights, ``out`` [m, rows]."""
-    grid = (-(-rows // (16 * tile.rows)) * tile.threads, -(-m // (8 * tile.columns)), 1)
-    return _launch(_product(quant.name, quant, tile, x, out, factor), grid, tile.threads, (m, rows), out)
+def product(
+    quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: int, x: mx.Dtype, out: mx.Dtype, factor: float = 1.0
+) -> Launch:
+    """Of x [*leading, columns] and blocks [rows, row bytes]: factor × x times the transposed weights, [*leading, rows]."""
+    grid = (-(-rows // (16 * tile.rows)) * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
+    return _launch(_product(quant.name, quant, tile, x, out, factor), grid, tile.threads, (*leading, rows), out)
 
 
 def gathered_product(x: mx.array, blocks: mx.array, quant: QuantType, experts: mx.array, share: int) -> mx.array:
@@ -74,7 +77,7 @@ def dequantized(blocks: mx.array, quant: QuantType, dtype: mx.Dtype, ids: mx.arr
 
 
 def narrowed(x: mx.array) -> mx.array:
-    """bfloat16 activations [m, columns] as float16 at 1/16 of their value."""
+    """bfloat16 activations [..., columns] as float16 at 1/16 of their value."""
     grid = (-(-x.size // (8 * _NARROW_THREADS)) * _NARROW_THREADS, 1, 1)
     return _launch(_narrow(), grid, _NARROW_THREADS, x.shape, mx.float16)(x)
 
@@ -103,7 +106,7 @@ def _product(name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype
     label = "_".join(map(str, (*shape, HALVES[x], HALVES[out], round(factor)))).replace("__", "")
     body = (
         f"kq_product<kq_{name}, {', '.join(map(str, shape))}>"
-        f"(x, blocks, out, x_shape[0], x_shape[1], blocks_shape[0], blocks_shape[1], {factor}f);"
+        f"(x, blocks, out, kq_leading(x_shape, x_ndim), x_shape[x_ndim - 1], blocks_shape[0], blocks_shape[1], {factor}f);"
     )
     return _kernel(f"kquant_product_{name}_{label}", ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
 
@@ -135,5 +138,8 @@ def _dequantize(name: str, dtype: mx.Dtype, by_ids: bool) -> Callable[..., Any]:
 @cache
 def _narrow() -> Callable[..., Any]:
     return _kernel(
-        "kquant_narrow", ["x"], "kq_narrow_all(x, out, (long long)x_shape[0] * x_shape[1]);", _NARROW_THREADS
+        "kquant_narrow",
+        ["x"],
+        "kq_narrow_all(x, out, (long long)kq_leading(x_shape, x_ndim) * x_shape[x_ndim - 1]);",
+        _NARROW_THREADS,
     )

@@ -263,6 +263,14 @@ __device__ __noinline__ float kq_dot(const X* x, KQ_BYTES row, int k) {
   return sum;
 }
 
+// Product of all axes of a shape but the last.
+template <class Shape>
+KQ_FN int kq_leading(const Shape& shape, int axes) {
+  int count = 1;
+  for (int i = 0; i + 1 < axes; i++) count *= shape[i];
+  return count;
+}
+
 template <class Q>
 KQ_FN bool kq_unaligned(const void* x, const void* blocks) {
   return ((size_t)x & 15) != 0 || ((size_t)blocks & (Q::ALIGN - 1)) != 0;

@@ -18,6 +18,7 @@ class PortableBackend:
 
     name = "portable"
     lazy = True
+    checks = False
 
     def __init__(self, tile_weights: int = TILE_WEIGHTS) -> None:
         self._tile_weights = tile_weights
