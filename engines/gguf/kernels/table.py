@@ -5,11 +5,12 @@ from __future__ import annotations
 from engines.gguf.kernels.backend import Backend
 from engines.gguf.kernels.blas import BlasBackend
 from engines.gguf.kernels.cuda import CudaBackend
+from engines.gguf.kernels.metal import MetalBackend
 from engines.gguf.kernels.portable import PortableBackend
 
 __all__ = ["BACKENDS", "backend", "backend_name", "set_cores"]
 
-BACKENDS: tuple[Backend, ...] = (CudaBackend(), BlasBackend(), PortableBackend())
+BACKENDS: tuple[Backend, ...] = (CudaBackend(), MetalBackend(), BlasBackend(), PortableBackend())
 
 
 def backend(*, lazy: bool = False) -> Backend:

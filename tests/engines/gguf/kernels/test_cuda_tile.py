@@ -138,7 +138,10 @@ def test_large_matrices_are_dequantised_in_bounded_tiles(recorder: Recorder) -> 
     back_end = CudaBackend(tile_weights=10 * 512)
     out = back_end.multiply(mx.zeros((80, 512), mx.float16), zeros(Q4_K, 25, 512), Q4_K, True)
     assert out.shape == (80, 25)
-    assert [each["output_shapes"][0][0] for each in recorder.launches] == [10, 5]  # the second of ten is the first again
+    assert [each["output_shapes"][0][0] for each in recorder.launches] == [
+        10,
+        5,
+    ]  # the second of ten is the first again
     out = back_end.multiply(mx.zeros((2, 25), mx.float16), zeros(Q4_K, 25, 512), Q4_K, False)
     assert (out.shape, out.dtype) == ((2, 512), mx.float16)
 
