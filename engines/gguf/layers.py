@@ -9,7 +9,9 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from engines.gguf.kernels import backend
 from engines.gguf.kernels.cpu import extension
+from engines.gguf.kernels.gathering import GatheringBackend
 from engines.gguf.qmatmul import qmatmul
 from engines.gguf.quants import QuantType
 
@@ -78,6 +80,9 @@ class KQuantEmbedding(_Blocks):
 
     def __call__(self, ids: mx.array) -> mx.array:
         """Integer ids [...] to [..., columns]. Ids are not checked, as MLX does not."""
+        chosen = backend()
+        if isinstance(chosen, GatheringBackend):
+            return chosen.rows(self.blocks, ids, self._quant, self._dtype)
         compiled = extension()
         if compiled is not None and mx.default_device().type == mx.DeviceType.cpu:
             return compiled.embedding_rows(self.blocks, ids, self._quant.ggml_id).astype(self._dtype)

@@ -6,6 +6,8 @@ MLX's default device:
 - ``cpu``: the device is the CPU and the C++ extension of this folder has been compiled. Lazy, and the fastest there.
 - ``blas``: the device is the CPU. NumPy takes tiles of rows apart and multiplies them through its own BLAS, since the BLAS
   that MLX's CPU wheel brings is the reference one, some thirty times slower. Eager: the product is computed in the call.
+- ``cuda``: the device is an NVIDIA GPU. Lazy; MLX compiles the kernels at their first use.
+- ``metal``: the device is an Apple GPU. Lazy; not run on one yet.
 - ``portable``: any device, MLX ops only, lazy.
 
 A new back end is a folder with a :class:`~engines.gguf.kernels.backend.Backend` and an entry in the table.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from engines.gguf.kernels.backend import Backend
 from engines.gguf.kernels.blas import BlasBackend
 from engines.gguf.kernels.cpu import CpuBackend
+from engines.gguf.kernels.cuda import CudaBackend
+from engines.gguf.kernels.metal import MetalBackend
 from engines.gguf.kernels.portable import PortableBackend
 
 __all__ = ["BACKENDS", "backend", "backend_name", "set_cores"]
 
-BACKENDS: tuple[Backend, ...] = (CpuBackend(), BlasBackend(), PortableBackend())
+BACKENDS: tuple[Backend, ...] = (CudaBackend(), MetalBackend(), CpuBackend(), BlasBackend(), PortableBackend())
 
 
 def backend(*, lazy: bool = False) -> Backend:

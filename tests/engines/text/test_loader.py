@@ -151,10 +151,10 @@ def test_smollm2_rows_of_a_batch_equal_the_rows_alone() -> None:
 @pytest.mark.slow
 def test_smollm2_answers_a_chat() -> None:
     engine = load(smollm2())
-    message = ChatMessage(role="user", content="Name the capital city of France.")
-    request = TextRequest(prompt=ChatPrompt(messages=(message,)), sampling=GREEDY, max_tokens=12)
+    message = ChatMessage(role="user", content="How many legs does a dog have?")
+    request = TextRequest(prompt=ChatPrompt(messages=(message,)), sampling=GREEDY, max_tokens=24)
     engine.submit(1, engine.prepare(request))
     events = collect(engine, [])
-    assert "Paris" in "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert "A dog has four legs." in "".join(event.text for event in events if isinstance(event, TextDelta))
     assert isinstance(events[-1], Finished)
     assert events[-1].reason == "stop"

@@ -1,0 +1,124 @@
+"""The back end for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import mlx.core as mx
+
+from engines.gguf.kernels.cuda.launch import HALVES, Launch, dequantized, gathered_product, narrowed, product
+from engines.gguf.kernels.cuda.tile import DENSE_FROM, tile_for
+from engines.gguf.kernels.portable import PortableBackend
+from engines.gguf.quants import BlockType, QuantType
+
+__all__ = ["CudaBackend"]
+
+# Weights dequantised at a time for a dense product: 128 MiB of scratch.
+TILE_WEIGHTS = 1 << 26
+# Products whose preparation is kept: every matrix shape of a model at every number of rows that decode sees, and then some.
+KEPT = 4096
+
+
+@cache
+def capability() -> int:
+    """Major compute capability of MLX's GPU: 8 has the tensor core instruction the kernels use, 9 the bulk copy engine."""
+    return int(mx.device_info().get("compute_capability_major", 0)) if mx.cuda.is_available() else 0
+
+
+class CudaBackend:
+    """float16 and bfloat16 activations on raw blocks; anything else as the portable back end does it.
+
+    Up to :data:`~engines.gguf.kernels.cuda.tile.DENSE_FROM` rows of activations one kernel takes blocks apart in registers and
+    multiplies on the tensor cores, float32 sums. From there on the weights are dequantised to scratch in the dtype of the
+    activations and MLX's dense product does the rest: the scratch costs a fixed time, and the dense product is the faster one.
+
+    A decoded token costs the host hundreds of calls of :meth:`multiply`, so what a call of the same shapes needs is kept.
+    """
+
+    name = "cuda"
+    lazy = True
+    checks = True
+
+    def __init__(self, tile_weights: int = TILE_WEIGHTS) -> None:
+        self._tile_weights = tile_weights
+        self._portable = PortableBackend()
+        self._prepared: dict[tuple[object, ...], Launch] = {}
+
+    def available(self) -> bool:
+        return capability() >= 8 and bool(mx.default_device().type == mx.DeviceType.gpu)
+
+    def set_cores(self, count: int) -> None:
+        """The CPU only starts the kernels."""
+
+    def multiply(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
+        key = (quant, x.shape, blocks.shape, x.dtype, blocks.dtype, transpose)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            if len(self._prepared) >= KEPT:
+                self._prepared.clear()
+            prepared = self._prepared[key] = self._prepare(x, blocks, quant, transpose)
+        return prepared(x, blocks)
+
+    def rows(self, blocks: mx.array, ids: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
+        """Weights of the rows ``ids`` [...] names: ``dtype`` [..., columns]."""
+        if not (isinstance(quant, BlockType) and dtype in HALVES) or ids.size == 0:
+            return quant.dequantize(blocks[ids]).astype(dtype)
+        flat = dequantized(blocks, quant, dtype, ids.reshape(-1).astype(mx.int32))
+        return flat.reshape(*ids.shape, flat.shape[1])
+
+    def multiply_experts(
+        self, x: mx.array, blocks: mx.array, quant: QuantType, experts: mx.array, share: int
+    ) -> mx.array | None:
+        """Each pair's row times its expert's weights (see ``gathered_product``); None where there is no kernel for it."""
+        if not isinstance(quant, BlockType) or x.dtype not in HALVES:
+            return None
+        return gathered_product(x, blocks, quant, experts.astype(mx.uint32), share)
+
+    def weights(self, blocks: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
+        """All rows of ``blocks`` [rows, row bytes] in ``dtype``, [rows, columns]."""
+        if not isinstance(quant, BlockType) or dtype not in HALVES:
+            return quant.dequantize(blocks).astype(dtype)
+        return dequantized(blocks, quant, dtype)
+
+    def _prepare(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> Launch:
+        """What multiplies arrays of these shapes and dtypes. ValueError when they do not fit."""
+        if blocks.dtype != mx.uint8 or blocks.ndim != 2:
+            raise ValueError(f"blocks must be uint8 [rows, row bytes], not {blocks.dtype} {blocks.shape}")
+        if not mx.issubdtype(x.dtype, mx.floating):
+            raise ValueError(f"activations must be floating, not {x.dtype}")
+        rows, columns = blocks.shape[0], quant.columns(blocks.shape[1])
+        taken, given = (columns, rows) if transpose else (rows, columns)
+        if x.ndim == 0 or x.shape[-1] != taken:
+            raise ValueError(f"activations {x.shape} do not fit {quant.name} weights [{rows}, {columns}]")
+        leading, dtype = x.shape[:-1], x.dtype
+        m = math.prod(leading)
+        if m * taken * given == 0:
+            return lambda x, blocks: mx.zeros((*leading, given), dtype)
+        if transpose and m < DENSE_FROM and isinstance(quant, BlockType) and dtype in HALVES:
+            return _fused(quant, leading, rows, columns, dtype)
+        flat = self._dense if dtype in HALVES else self._portable.multiply
+        return lambda x, blocks: flat(x.reshape(m, taken), blocks, quant, transpose).reshape(*leading, given)
+
+    def _dense(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
+        rows = blocks.shape[0]
+        tile = max(1, self._tile_weights // quant.columns(blocks.shape[1]))
+        if rows <= tile:
+            weights = self.weights(blocks, quant, x.dtype)
+            return x @ (weights.T if transpose else weights)
+        if transpose:
+            parts = [x @ self.weights(blocks[at : at + tile], quant, x.dtype).T for at in range(0, rows, tile)]
+            return mx.concatenate(parts, axis=1)
+        out = mx.zeros((x.shape[0], quant.columns(blocks.shape[1])), mx.float32)
+        for at in range(0, rows, tile):
+            part = x[:, at : at + tile] @ self.weights(blocks[at : at + tile], quant, x.dtype)
+            out = out + part.astype(mx.float32)
+        return out.astype(x.dtype)
+
+
+def _fused(quant: QuantType, leading: tuple[int, ...], rows: int, columns: int, dtype: mx.Dtype) -> Launch:
+    tile = tile_for(quant, rows, columns, math.prod(leading), narrow=dtype == mx.bfloat16, bulk=capability() >= 9)
+    if dtype != mx.bfloat16 or tile.narrowed:
+        return product(quant, tile, leading, rows, dtype, dtype)
+    multiply = product(quant, tile, leading, rows, mx.float16, dtype, factor=16.0)
+    return lambda x, blocks: multiply(narrowed(x), blocks)

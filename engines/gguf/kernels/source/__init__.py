@@ -1,0 +1,1 @@
+"""Device source that CUDA and Metal share."""
