@@ -38,5 +38,6 @@ def status() -> KernelStatus:
         reason = "this CPU has no instructions that the compiled kernels are made for" if slow else None
         return KernelStatus(name, compiled.variant(), compiled.threads(), reason, None)
     if mx.default_device().type != mx.DeviceType.cpu:
-        return KernelStatus(name, None, None, "kernels for this device are not built yet", None)
+        reason = "no kernels of this device can run; MLX operations serve" if name == "portable" else None
+        return KernelStatus(name, None, None, reason, None)
     return KernelStatus(name, None, None, why_missing(), _BUILD)
