@@ -41,8 +41,6 @@ _PROBE_S = 60.0
 _HTTP_S = 2.0
 _LOW_DISK_BYTES = 1 << 30
 
-_KERNELS = "from engines.gguf.kernels import backend_name; print(backend_name())"
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -138,18 +136,23 @@ def check_backend(_subject: Subject) -> Iterator[Finding]:
         return
     size = f", {format_bytes(facts['total_bytes'])}" if facts["total_bytes"] else ""
     yield Finding("ok", "mlx", f"MLX {facts['mlx_version']} on {facts['kind']} ({facts['name']}{size})")
-    yield from _check_kernels(facts["kind"])
+    yield from _check_kernels()
 
 
-def _check_kernels(device: str) -> Iterator[Finding]:
-    output, problem = _probe(["-c", _KERNELS])
-    name = output.strip()
-    if not name:
-        yield Finding("fail", "kernels", f"the kernels cannot be loaded: {problem}", "run `make install`")
-    elif name == "portable" and device == "cpu":
-        yield Finding("warn", "kernels", "portable: models answer, slowly", "run `make install` to get NumPy's BLAS")
-    else:
+def _check_kernels() -> Iterator[Finding]:
+    output, problem = _probe(["-m", "engines.gguf.kernels"])
+    try:
+        facts = json.loads(output.splitlines()[-1])
+    except (ValueError, IndexError):
+        yield Finding(
+            "fail", "kernels", f"the kernels cannot be loaded: {problem or output[-300:]}", "run `make install`"
+        )
+        return
+    name = f"{facts['backend']} ({facts['variant']})" if facts["variant"] else facts["backend"]
+    if facts["reason"] is None:
         yield Finding("ok", "kernels", name)
+    else:
+        yield Finding("warn", "kernels", f"{name}: {facts['reason']}", facts["remedy"] or "")
 
 
 def check_registry(subject: Subject) -> Iterator[Finding]:

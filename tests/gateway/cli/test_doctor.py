@@ -19,6 +19,9 @@ from tests.gateway.cli.helpers_gateway import innkeeper
 GOOD = {"kind": "cpu", "name": "a CPU", "total_bytes": None, "backends": ["mlx-cpu"], "mlx_version": "0.32.4"}
 
 
+COMPILED = {"backend": "cpu", "variant": "avx2", "threads": 2, "reason": None, "remedy": None}
+
+
 @pytest.fixture(autouse=True)
 def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -26,13 +29,13 @@ def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], None]:
+def probe(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, object], None]:
     """Sets what the MLX process and the kernels process say."""
 
-    def say(device: object, kernels: str) -> None:
+    def say(device: object, kernels: object) -> None:
         def answer(arguments: list[str]) -> tuple[str, str]:
-            text = device if isinstance(device, str) else json.dumps(device)
-            return (text, "last words") if arguments[0] == "-m" else (kernels, "last words")
+            said = device if arguments == ["-m", "engines.device"] else kernels
+            return (said if isinstance(said, str) else json.dumps(said), "last words")
 
         monkeypatch.setattr(doctor, "_probe", answer)
 
@@ -71,25 +74,25 @@ def test_doctor_python_on_an_intel_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding.status, finding.remedy) == ("fail", "MLX needs Apple silicon, and an arm64 Python")
 
 
-def test_doctor_backend(probe: Callable[[object, str], None]) -> None:
-    probe(GOOD, "blas\n")
+def test_doctor_backend(probe: Callable[[object, object], None]) -> None:
+    probe(GOOD, COMPILED)
     mlx, kernels = findings(doctor.check_backend)
     assert (mlx.status, mlx.detail) == ("ok", "MLX 0.32.4 on cpu (a CPU)")
-    assert (kernels.status, kernels.detail) == ("ok", "blas")
+    assert (kernels.status, kernels.detail) == ("ok", "cpu (avx2)")
 
 
-def test_doctor_backend_problems(probe: Callable[[object, str], None]) -> None:
+def test_doctor_backend_problems(probe: Callable[[object, object], None]) -> None:
     probe({"error": "MLX has no back end: pip install 'mlx-innkeeper[cpu]'"}, "")
     (mlx,) = findings(doctor.check_backend)
     assert (mlx.status, mlx.detail) == ("fail", "MLX has no back end: pip install 'mlx-innkeeper[cpu]'")
     probe("", "")
     (mlx,) = findings(doctor.check_backend)
     assert (mlx.status, mlx.detail) == ("fail", "MLX cannot be started: last words")
-    probe(GOOD, "portable")
-    assert findings(doctor.check_backend)[1].status == "warn"
-    probe({**GOOD, "kind": "cuda", "total_bytes": 80 << 30}, "portable")
-    mlx, kernels = findings(doctor.check_backend)
-    assert (mlx.detail, kernels.status) == ("MLX 0.32.4 on cuda (a CPU, 80.0 GiB)", "ok")
+    probe(GOOD, {"backend": "blas", "variant": None, "reason": "no C++ compiler", "remedy": "`make kernels`"})
+    kernels = findings(doctor.check_backend)[1]
+    assert (kernels.status, kernels.detail, kernels.remedy) == ("warn", "blas: no C++ compiler", "`make kernels`")
+    probe({**GOOD, "kind": "cuda", "total_bytes": 80 << 30}, COMPILED)
+    assert findings(doctor.check_backend)[0].detail == "MLX 0.32.4 on cuda (a CPU, 80.0 GiB)"
     probe(GOOD, "")
     assert findings(doctor.check_backend)[1].status == "fail"
 
