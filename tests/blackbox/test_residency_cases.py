@@ -176,6 +176,7 @@ async def test_r17_failed_load_says_why_and_unload_clears_it(serve: Serve) -> No
         answer = await gateway.chat("a")
         assert (answer.status, answer.code) == (503, "model_load_failed")
         assert "the-file.gguf is truncated" in answer.message
+        await gateway.transition("a", "failed")  # its callers hear of it before the worker is gone
         failed = await gateway.model("a")
         assert failed["state"] == "failed" and "truncated" in failed["last_error"]
         assert (await gateway.chat("a")).headers["retry-after"]
