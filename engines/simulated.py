@@ -45,6 +45,7 @@ from engines.wire import (
     TextDelta,
     TextPrompt,
     TextRequest,
+    TokenPrompt,
     Usage,
     to_wire,
 )
@@ -353,7 +354,10 @@ def _count_tokens(request: TextRequest) -> int:
     prompt = request.prompt
     if isinstance(prompt, ChatPrompt):
         return sum(len((message.content or "").split()) for message in prompt.messages)
-    return len(prompt.text.split()) if isinstance(prompt, TextPrompt) else len(prompt.tokens)
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.tokens)
+    text = prompt.text if isinstance(prompt, TextPrompt) else f"{prompt.prefix} {prompt.suffix}"
+    return len(text.split())
 
 
 def _abort() -> None:

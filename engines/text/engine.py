@@ -29,6 +29,7 @@ from engines.wire import (
     Finished,
     FinishReason,
     GrowRequest,
+    InfillPrompt,
     MemoryReport,
     TextPrompt,
     TextRequest,
@@ -164,6 +165,8 @@ class GgufTextEngine:
             tokens = self._encode_chat(prompt)
         elif isinstance(prompt, TextPrompt):
             tokens = self._tokenizer.encode(prompt.text)
+        elif isinstance(prompt, InfillPrompt):
+            raise InvalidField("suffix: this model has no infill tokens", param="suffix")
         else:
             tokens = prompt.tokens
             vocabulary = self._tokenizer.vocab_size

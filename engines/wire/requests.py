@@ -1,0 +1,141 @@
+"""What is asked of a model: the load, and one completion.
+
+Sizes are in bytes and times in seconds. A request crosses as one msgpack map inside ``Submit`` or cut into chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "ChatMessage",
+    "ChatPrompt",
+    "InfillPrompt",
+    "ModelSpec",
+    "Priority",
+    "Prompt",
+    "Sampling",
+    "SimulateSpec",
+    "Task",
+    "TextPrompt",
+    "TextRequest",
+    "TokenPrompt",
+]
+
+Task = Literal["text", "vision", "embedding", "rerank", "stt", "tts"]
+Priority = Literal["interactive", "normal", "batch"]
+
+
+class SimulateSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The ``simulate`` mapping of a registry entry, resolved to bytes and seconds (see ``engines/simulated.py``)."""
+
+    weights_bytes: int
+    kv_bytes_per_token: int = 0
+    load_s: float = 0.0
+    ttft_s: float = 0.0
+    tokens_per_s: float = 0.0  # 0: as fast as it goes
+    fail_load: str | None = None
+    abort_after_tokens: int | None = None  # counted per worker
+    abort_times: int | None = None  # None: every time
+    hang_after_tokens: int | None = None
+    hold_memory_s: float = 0.0
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a worker needs to build one resident: files and load parameters; no request settings."""
+
+    id: str
+    task: Task
+    format: Literal["gguf", "safetensors", "sim"]
+    paths: tuple[str, ...]  # absolute; for a split GGUF all of its parts, in order; empty for sim
+    context: int | None = None  # tokens; None: what the checkpoint says
+    concurrency: int | None = None  # rows decoded together; None: the engine's choice
+    kv_bits: int | None = None
+    dtype: str | None = None  # compute dtype; None: float32 on CPU, the checkpoint's elsewhere
+    adapter: str | None = None
+    mmproj: str | None = None
+    simulate: SimulateSpec | None = None
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a chat, as the template will see it.
+
+    ``content`` is the text (parts already joined); ``extra`` carries what templates read beside it (``tool_calls``,
+    ``tool_call_id``, ``name``, ``reasoning_content``) in the OpenAI shape.
+    """
+
+    role: str
+    content: str | None
+    extra: dict[str, Any] = {}
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", kw_only=True, omit_defaults=True):
+    """Messages for the model's chat template. ``template`` replaces the checkpoint's own."""
+
+    messages: tuple[ChatMessage, ...]
+    template: str | None = None
+    template_kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True  # False with a trailing assistant message: that message is continued
+
+
+class TextPrompt(msgspec.Struct, frozen=True, tag="text", kw_only=True):
+    """Plain text, tokenised with the BOS rule of the tokenizer; special tokens in it are plain text."""
+
+    text: str
+
+
+class TokenPrompt(msgspec.Struct, frozen=True, tag="tokens", kw_only=True):
+    """Token ids, used as they are."""
+
+    tokens: tuple[int, ...]
+
+
+class InfillPrompt(msgspec.Struct, frozen=True, tag="infill", kw_only=True):
+    """Text before and after a gap, which the model fills. UnsupportedParameter where its vocabulary has no infill tokens."""
+
+    prefix: str
+    suffix: str
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | InfillPrompt
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the next token is drawn. ``temperature`` 0 is greedy. Ranges are checked by the protocol parsers.
+
+    ``frequency_penalty`` and ``presence_penalty`` count the answer's own tokens, as OpenAI's do; ``repetition_penalty`` counts
+    the prompt's too (Keskar et al., 2019, "CTRL"). ``logit_bias`` is added to the logits of these token ids before any of them.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    seed: int | None = None  # None: the worker draws one
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+
+
+class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One completion of one prompt. ``stop`` matches text, over any token split.
+
+    Attributes:
+        max_tokens: None is to the end of the context; 0 is allowed beside ``echo`` only.
+        logprobs: how many alternatives are reported beside each token's own log-probability; None reports neither.
+        echo: the prompt comes first in the answer's text; with ``logprobs``, with its tokens' own.
+        siblings: any number that the connection's requests of the same prompt share, and no others: they are submitted
+            one after the other, and the prompt is read once for all that can start together.
+    """
+
+    prompt: Prompt
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    echo: bool = False
+    siblings: int | None = None
+    priority: Priority = "normal"

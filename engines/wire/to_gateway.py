@@ -1,0 +1,182 @@
+"""Worker to gateway."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from engines.errors import EngineError
+from engines.wire.message import Message
+
+__all__ = [
+    "Admitted",
+    "Closed",
+    "Event",
+    "Events",
+    "Failed",
+    "FinishReason",
+    "Finished",
+    "GrowRequest",
+    "Hello",
+    "LoadFailed",
+    "LoadProgress",
+    "MemoryReport",
+    "Ready",
+    "TextDelta",
+    "ToGateway",
+    "TokenLogprob",
+    "TopLogprob",
+    "Usage",
+    "WireError",
+    "to_wire",
+]
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+class WireError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An :class:`~engines.errors.EngineError` on the wire: its code, its sentence, the field at fault."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+def to_wire(error: EngineError) -> WireError:
+    """The wire form of an engine error."""
+    return WireError(code=error.code, message=error.message, param=error.param)
+
+
+class Hello(Message, frozen=True):
+    """The process is up and its imports are done; no device has been touched yet."""
+
+    pid: int
+    imports_s: float = 0.0
+
+
+class LoadProgress(Message, frozen=True):
+    """How far the load is, from 0 to 1; sent at least when it grows by 0.05. Extends the load timeout."""
+
+    fraction: float
+
+
+class Ready(Message, frozen=True):
+    """The model answers. Static bytes are the growth over the reading before the model was built."""
+
+    static_bytes: int
+    baseline_bytes: int
+    kv_bytes_per_token: int
+    context: int  # tokens
+    width: int  # rows decoded together at most
+    kernels: str  # which kernels compute the quantised products: "portable", "cpu-avx512", "cuda", "simulated", …
+    device: str  # "cpu", "gpu"
+    load_s: float
+
+
+class LoadFailed(Message, frozen=True):
+    """The model could not be built; the worker exits after this."""
+
+    error: WireError
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one request."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class TopLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """One alternative at a token's place. ``raw`` are the token's own, which need not be whole code points."""
+
+    token: int
+    raw: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """One token of the text and how probable the model itself held it, before temperature, filters, penalties and bias.
+
+    ``logprob`` is None for the first token of an echoed prompt. ``top`` is by falling probability, and holds the alternatives
+    that were asked for, the token itself among them where it is one.
+    """
+
+    token: int
+    raw: bytes
+    logprob: float | None
+    top: tuple[TopLogprob, ...] = ()
+
+
+class Admitted(Message, frozen=True):
+    """Prefill of this request begins: it is no longer queued, and never replayed on another worker."""
+
+    request_id: int
+    prompt_tokens: int
+
+
+class TextDelta(Message, frozen=True):
+    """Text ready to be sent: whole code points, past every possible stop. ``tokens`` ids are covered by it.
+
+    ``logprobs``, where asked for, has one entry a token of ``tokens``; an echoed prompt's tokens are among both.
+    """
+
+    request_id: int
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Finished(Message, frozen=True):
+    """Terminal. ``stop_sequence`` is the stop text that matched, when one did."""
+
+    request_id: int
+    reason: FinishReason
+    usage: Usage
+    stop_sequence: str | None = None
+
+
+class Failed(Message, frozen=True):
+    """Terminal: this request failed, others are not affected."""
+
+    request_id: int
+    error: WireError
+    usage: Usage = Usage()
+
+
+Event = Admitted | TextDelta | Finished | Failed
+
+
+class Events(Message, frozen=True):
+    """All that one tick brought forth, in order."""
+
+    events: tuple[Event, ...]
+
+
+class MemoryReport(Message, frozen=True):
+    """Measured bytes, each second and at ±5 %.
+
+    ``static`` is what the model holds at rest, ``kv`` what is allocated for rows, ``mlx_cache`` MLX's unused buffers and the
+    temporaries of steps, ``peak`` the most there has been.
+    """
+
+    static: int
+    kv: int
+    prompt_cache: int
+    mlx_cache: int
+    peak: int
+
+
+class GrowRequest(Message, frozen=True):
+    """A request needs this many bytes more than the grant. The last one sent holds; 0 takes it back."""
+
+    bytes: int
+    request_id: int
+
+
+class Closed(Message, frozen=True):
+    """State is persisted and the engine stopped; the process exits next."""
+
+
+ToGateway = Hello | LoadProgress | Ready | LoadFailed | Events | MemoryReport | GrowRequest | Closed
