@@ -47,10 +47,13 @@ class Extension(Protocol):
     """The functions of the compiled module. Each adds a primitive to MLX's graph, on the default stream.
 
     Floats are computed in float32 whatever the dtype of the input, which the answer has. ValueError when shapes or dtypes do
-    not fit. ``type`` is a quant type's GGML id, ``activation`` an index into :data:`engines.gguf.fused.ACTIVATIONS`.
+    not fit. ``type`` is a quant type's GGML id, ``activation`` an index into :data:`engines.gguf.fused_leaves.ACTIVATIONS`.
     """
 
     mlx_version: str
+    # A decoder layer of keyword arguments that ``src/layer.h`` lists, matrices as (blocks, type, bias or None), norms as
+    # (weight, epsilon): .project(x, offset) -> [queries, keys, values] and .finish(attended, x) -> the layer's output.
+    Layer: Any
     Mapping: Any  # .of_file(descriptor) -> FileMapping
 
     def variants(self) -> list[str]:

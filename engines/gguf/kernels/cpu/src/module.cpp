@@ -3,12 +3,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
 #include <system_error>
 
+#include "layer.h"
 #include "mapping.h"
 #include "mlx/version.h"
 #include "operations.h"
@@ -73,4 +75,25 @@ NB_MODULE(_innkeeper_cpu, m) {
   m.def("draw", &innkeeper::draw, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "numbers"_a,
         "stream"_a = nb::none());
   m.def("softmax", &innkeeper::softmax, "x"_a, "stream"_a = nb::none());
+
+  using innkeeper::Layer, innkeeper::MatrixArguments, innkeeper::NormArguments;
+  nb::class_<Layer>(m, "Layer")
+      .def("__init__",
+           [](Layer* self, const NormArguments& input_norm, const MatrixArguments& q, const MatrixArguments& k,
+              const MatrixArguments& v, const MatrixArguments& o, const std::optional<NormArguments>& q_norm,
+              const std::optional<NormArguments>& k_norm, int heads, int kv_heads, int rope_dims, bool rope_traditional,
+              float rope_base, float rope_scale, float rope_magnitude, const std::optional<mlx::core::array>& rope_wavelengths,
+              const std::optional<NormArguments>& after_attention, const NormArguments& mlp_norm, const MatrixArguments& gate,
+              const MatrixArguments& up, const MatrixArguments& down, int activation,
+              const std::optional<NormArguments>& after_mlp) {
+             new (self) Layer({input_norm, q, k, v, o, q_norm, k_norm, heads, kv_heads, rope_dims, rope_traditional, rope_base,
+                               rope_scale, rope_magnitude, rope_wavelengths, after_attention, mlp_norm, gate, up, down, activation,
+                               after_mlp});
+           },
+           nb::kw_only(), "input_norm"_a, "q"_a, "k"_a, "v"_a, "o"_a, "q_norm"_a.none(), "k_norm"_a.none(), "heads"_a,
+           "kv_heads"_a, "rope_dims"_a, "rope_traditional"_a, "rope_base"_a, "rope_scale"_a, "rope_magnitude"_a,
+           "rope_wavelengths"_a.none(), "after_attention"_a.none(), "mlp_norm"_a, "gate"_a, "up"_a, "down"_a, "activation"_a,
+           "after_mlp"_a.none())
+      .def("project", &Layer::project, "x"_a, "offset"_a, "stream"_a = nb::none())
+      .def("finish", &Layer::finish, "attended"_a, "x"_a, "stream"_a = nb::none());
 }

@@ -13,7 +13,8 @@ namespace {
 // Weights below which another thread is not worth waking.
 constexpr int64_t kLeastWeights = 1 << 14;
 
-thread_local Scratch prepared_scratch;  // both of the stream's thread
+thread_local Scratch copied_scratch;  // all of the stream's thread
+thread_local Scratch prepared_scratch;
 thread_local Scratch gathered_scratch;
 
 // Room for so many rows; `copied`: for their floats, too.
@@ -60,12 +61,15 @@ Weights weights_of(const mx::array& blocks, int type) {
 }
 
 Activations prepare(const View& x, int64_t begin, int count, const FormatKernels& format) {
-  Activations to = room(prepared_scratch, count, x.width(), !x.contiguous(), format);
-  if (x.contiguous()) {
-    to.x = x.data() + begin * x.width();
-  } else {
-    x.gather(begin, count, const_cast<float*>(to.x));
-  }
+  if (x.contiguous()) return prepare(x.data() + begin * x.width(), count, x.width(), format);
+  float* copy = reinterpret_cast<float*>(copied_scratch.take(sizeof(float) * count * x.width()));
+  x.gather(begin, count, copy);
+  return prepare(copy, count, x.width(), format);
+}
+
+Activations prepare(const float* x, int count, int columns, const FormatKernels& format) {
+  Activations to = room(prepared_scratch, count, columns, false, format);
+  to.x = x;
   if (format.group == 0) return to;
   const Kernels& use = kernels();
   ThreadPool::shared().run(count, std::max(1, (1 << 16) / std::max(1, to.padded)),

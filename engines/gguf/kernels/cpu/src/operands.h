@@ -35,8 +35,12 @@ Weights weights_of(const mx::array& blocks, int type);
 
 size_t aligned(size_t bytes);  // up to whole cache lines
 
-// Rows [begin, begin + count) of x, ready for the format. They stay valid until the calling thread's next call.
+// Rows [begin, begin + count) of x, or `count` rows that lie one after another, ready for the format. They stay valid until the
+// calling thread's next call.
 Activations prepare(const View& x, int64_t begin, int count, const FormatKernels& format);
+Activations prepare(const float* x, int count, int columns, const FormatKernels& format);
+// Whether what is prepared for one format serves another.
+inline bool alike(const FormatKernels& a, const FormatKernels& b) { return a.group == b.group && a.zero == b.zero; }
 // Rows of `from` by index, one after another; the same memory rule, and `from` stays valid.
 Activations gather(const Activations& from, const int64_t* rows, int count, const FormatKernels& format);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "multiply.h"
 #include "operands.h"
 #include "operations.h"
 #include "pool.h"
@@ -12,38 +13,11 @@ namespace innkeeper {
 
 namespace {
 
-// out[rows of activations][rows of weights]
-void multiply_block(const Activations& from, const Weights& weights, const Weights* up, Gate gate, float* out) {
-  const Kernels& use = kernels();
-  const int lanes = use.lanes;
-  const int64_t tiles = weights.tiles();
-  const int64_t grain = grain_of(tiles, static_cast<int64_t>(from.columns) * lanes, from.rows);
-  const size_t panel_bytes = std::max(weights.scratch_bytes(), up ? up->scratch_bytes() : 0);
-  ThreadPool::shared().run(tiles, grain, [&](int64_t begin, int64_t end) {
-    const size_t tile_bytes = aligned(sizeof(float) * lanes * from.rows);
-    uint8_t* memory = tile_scratch().take(panel_bytes + 2 * tile_bytes);
-    float* tile = reinterpret_cast<float*>(memory + panel_bytes);
-    float* up_tile = reinterpret_cast<float*>(memory + panel_bytes + tile_bytes);
-    for (int64_t index = begin; index < end; index++) {
-      const int64_t row = index * lanes;
-      const int count = std::min<int64_t>(lanes, weights.rows - row);
-      weights.format->tile(weights.row(row), weights.row_bytes, count, from, 0, from.rows, tile, memory);
-      if (up != nullptr) {
-        up->format->tile(up->row(row), up->row_bytes, count, from, 0, from.rows, up_tile, memory);
-        use.gate(gate, tile, up_tile, lanes * from.rows, tile);
-      }
-      for (int m = 0; m < from.rows; m++) {
-        std::copy_n(tile + m * lanes, count, out + static_cast<int64_t>(m) * weights.rows + row);
-      }
-    }
-  });
-}
-
-void multiply(const View& x, const Weights& weights, const Weights* up, Gate gate, float* out) {
+void multiply_rows(const View& x, const Weights& weights, const Weights* up, Gate gate, float* out) {
   for (int64_t begin = 0; begin < x.rows(); begin += kBlockRows) {
     const int count = std::min<int64_t>(kBlockRows, x.rows() - begin);
-    const Activations from = prepare(x, begin, count, *weights.format);
-    multiply_block(from, weights, up, gate, out + begin * weights.rows);
+    const Target target{weights, out + begin * weights.rows, up, gate};
+    multiply(prepare(x, begin, count, *weights.format), {&target, 1});
   }
 }
 
@@ -54,7 +28,7 @@ class Product : public CpuPrimitive {
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
     allocate(out);
     enqueue(inputs, out, [x = View(inputs[0]), w = weights_of(inputs[1], type_), to = out.data<float>()] {
-      multiply(x, w, nullptr, Gate::kSilu, to);
+      multiply_rows(x, w, nullptr, Gate::kSilu, to);
     });
   }
   const char* name() const override { return "InnkeeperProduct"; }
@@ -72,7 +46,7 @@ class GatedProduct : public CpuPrimitive {
     allocate(out);
     enqueue(inputs, out, [x = View(inputs[0]), gate_weights = weights_of(inputs[1], gate_type_),
                           up = weights_of(inputs[2], up_type_), gate = gate_, to = out.data<float>()] {
-      multiply(x, gate_weights, &up, gate, to);
+      multiply_rows(x, gate_weights, &up, gate, to);
     });
   }
   const char* name() const override { return "InnkeeperGatedProduct"; }
@@ -134,7 +108,7 @@ mx::array gated_product(const mx::array& x, const mx::array& gate, const mx::arr
   const mx::array wide = floats(x, stream), gate_rows = whole_rows(gate, stream), up_rows = whole_rows(up, stream);
   const mx::Shape shape = with_last(x.shape(), gate.shape(0));
   const FormatKernels &first = *kernels().format(gate_type), &second = *kernels().format(up_type);
-  if (first.group != second.group || first.zero != second.zero) {  // activations cannot be made ready for both at once
+  if (!alike(first, second)) {  // activations cannot be made ready for both at once
     const mx::array left(shape, mx::float32, std::make_shared<Product>(stream, gate_type), {wide, gate_rows});
     const mx::array right(shape, mx::float32, std::make_shared<Product>(stream, up_type), {wide, up_rows});
     return in_dtype_of(x, gated(left, right, activation, s), stream);
