@@ -11,9 +11,10 @@ with its class name. Two unions say who may send what:
 Life of a worker: ``Hello`` (imports done) → ``LoadModel`` → ``LoadProgress``… → ``Ready`` or ``LoadFailed`` → any number
 of ``Submit`` / ``Cancel`` / ``Events`` → ``Close`` → ``Closed`` → end of file and process exit.
 
-Life of a request: ``Submit`` → ``Admitted`` (prefill begins) → ``TextDelta``… → exactly one *terminal* event: ``Finished``
-or ``Failed``. A cancelled request ends with ``Finished(reason="cancelled")``. Nothing follows a terminal event. One
-``Events`` frame a decode tick carries the events of every row. Request ids are per connection, 64-bit, never reused.
+Life of a request: ``Submit`` → ``Admitted`` (prefill begins) → ``TextDelta``, ``ReasoningDelta``, ``ToolCallStarted`` and
+``ToolCallDelta`` as the model makes them → exactly one *terminal* event: ``Finished`` or ``Failed``. A cancelled request ends with
+``Finished(reason="cancelled")``. Nothing follows a terminal event. One ``Events`` frame a decode tick carries the
+events of every row. Request ids are per connection, 64-bit, never reused.
 
 Growth: a request that the grant could not hold even alone waits in the worker, which asks with ``GrowRequest``. The answer is
 ``SetGrant``, at once or when bytes come free; ``DenyGrowth`` when no grant could ever be so large; until then none, and
@@ -41,16 +42,20 @@ from engines.wire.frames import (
 from engines.wire.requests import (
     ChatMessage,
     ChatPrompt,
+    Grammar,
     InfillPrompt,
     ModelSpec,
     Priority,
     Prompt,
+    Reasoning,
     Sampling,
     SimulateSpec,
     Task,
     TextPrompt,
     TextRequest,
     TokenPrompt,
+    Tool,
+    ToolUse,
 )
 from engines.wire.to_gateway import (
     Admitted,
@@ -66,9 +71,12 @@ from engines.wire.to_gateway import (
     LoadProgress,
     MemoryReport,
     Ready,
+    ReasoningDelta,
     TextDelta,
     ToGateway,
     TokenLogprob,
+    ToolCallDelta,
+    ToolCallStarted,
     TopLogprob,
     Usage,
     WireError,
@@ -106,6 +114,7 @@ __all__ = [
     "Finished",
     "FrameDecoder",
     "FrameError",
+    "Grammar",
     "GrowRequest",
     "Hello",
     "InfillPrompt",
@@ -117,6 +126,8 @@ __all__ = [
     "Priority",
     "Prompt",
     "Ready",
+    "Reasoning",
+    "ReasoningDelta",
     "Sampling",
     "SetCores",
     "SetGrant",
@@ -131,6 +142,10 @@ __all__ = [
     "ToWorker",
     "TokenLogprob",
     "TokenPrompt",
+    "Tool",
+    "ToolCallDelta",
+    "ToolCallStarted",
+    "ToolUse",
     "TopLogprob",
     "Usage",
     "WireError",
