@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from engines.wire.message import Message
 from engines.wire.requests import TextRequest
 from engines.wire.to_gateway import (
     Event,
@@ -49,7 +50,7 @@ _to_worker_decoder: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(
 _to_gateway_decoder: msgspec.msgpack.Decoder[ToGateway] = msgspec.msgpack.Decoder(ToGateway)
 
 
-def encode_frame(message: ToWorker | ToGateway) -> bytes:
+def encode_frame(message: Message) -> bytes:
     """One frame, length prefix included. FrameError when it would exceed MAX_FRAME_BYTES."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
