@@ -22,35 +22,46 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What is the same in every chunk: ``id``, ``created`` (seconds since the epoch) and the model's id."""
+    """What is the same in every chunk: ``id``, ``created`` (seconds since the epoch), the model's id, and a fingerprint of the
+    model's file and load parameters, with which alone a seed means the same text.
+    """
 
     id: str
     created: int
     model: str
+    fingerprint: str | None = None
 
     def of(self, object_name: str) -> dict[str, Any]:
         """The head of a chunk or body of this kind."""
-        return {"id": self.id, "object": object_name, "created": self.created, "model": self.model}
+        return {
+            "id": self.id,
+            "object": object_name,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
 
 
 class OpenAIStream(ABC):
     """A streamed answer. A subclass says what the choice of a chunk looks like.
 
     With ``include_usage`` every chunk has ``usage: null``, and one more with the counts and no choices comes last.
+    ``siblings``: how many choices each prompt has.
     """
 
     media_type = "text/event-stream; charset=utf-8"
     keepalive = b": keep-alive\n\n"
     object_name: str
 
-    def __init__(self, head: AnswerHead, *, include_usage: bool = False) -> None:
+    def __init__(self, head: AnswerHead, *, include_usage: bool = False, siblings: int = 1) -> None:
         self._head = head.of(self.object_name)
         # Every event of a piece is the same but for its one choice, so what stands around that is encoded once.
         head_bytes = _encode(self._head).removesuffix(b"}")
         self._before = b'data: %b,"choices":[' % head_bytes
         self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._include_usage = include_usage
-        self._usages: list[Usage] = []
+        self._siblings = siblings
+        self._usages: dict[int, Usage] = {}
 
     @abstractmethod
     def _choices(self, piece: Piece) -> list[dict[str, Any]]:
@@ -61,7 +72,7 @@ class OpenAIStream(ABC):
         parts: list[bytes] = []
         for piece in pieces:
             if piece.finish is not None:
-                self._usages.append(piece.finish.usage)
+                self._usages[piece.index] = piece.finish.usage
             for choice in self._choices(piece):
                 parts += (self._before, _encode(choice), self._after)
         return b"".join(parts)
@@ -70,7 +81,7 @@ class OpenAIStream(ABC):
         """The usage chunk, where asked for, and the end marker."""
         if not self._include_usage:
             return _DONE
-        usage = _usage_object(total_usage(self._usages))
+        usage = _usage_object(total_usage(self._usages, self._siblings))
         return _event({**self._head, "choices": [], "usage": usage}) + _DONE
 
     def failure(self, error: GatewayError) -> bytes:
@@ -79,10 +90,15 @@ class OpenAIStream(ABC):
 
 
 def encode_body(
-    head: AnswerHead, object_name: str, choices: Sequence[dict[str, Any]], completions: Sequence[Completion]
+    head: AnswerHead,
+    object_name: str,
+    choices: Sequence[dict[str, Any]],
+    completions: Sequence[Completion],
+    siblings: int = 1,
 ) -> bytes:
-    """An unstreamed answer with these choices and the usage of these completions."""
-    usage = _usage_object(total_usage(completion.finish.usage for completion in completions))
+    """An unstreamed answer with these choices, and the usage of all completions that were made, ``siblings`` of each prompt."""
+    usages = {completion.index: completion.finish.usage for completion in completions}
+    usage = _usage_object(total_usage(usages, siblings))
     return _encode({**head.of(object_name), "choices": choices, "usage": usage})
 
 
@@ -96,4 +112,5 @@ def _usage_object(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }

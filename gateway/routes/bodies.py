@@ -1,8 +1,9 @@
-"""Reading request bodies in routes, and the ids answers go by."""
+"""Reading request bodies in routes, and the ids and numbers answers go by."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -13,10 +14,14 @@ from starlette.requests import Request
 from gateway.errors import WrongContentType
 from gateway.protocols.openai_stream import AnswerHead
 from gateway.protocols.options import Limits
+from gateway.registry.catalog import ResolvedModel
 
-__all__ = ["json_bytes", "new_head", "optional_json_bytes", "parsed_json"]
+__all__ = ["json_bytes", "new_head", "optional_json_bytes", "parsed_json", "sibling_numbers"]
 
 Parsed = TypeVar("Parsed")
+
+sibling_numbers = itertools.count(1)
+"""One for each prompt that has several choices; no two prompts of this process get the same."""
 
 _INLINE_BYTES = 256 * 1024  # parsed within a few milliseconds
 
@@ -46,6 +51,11 @@ async def optional_json_bytes(request: Request) -> bytes:
     return await json_bytes(request) if body else b""
 
 
-def new_head(prefix: str, model: str) -> AnswerHead:
-    """A new answer's id, time and model."""
-    return AnswerHead(id=f"{prefix}-{os.urandom(16).hex()}", created=int(time.time()), model=model)
+def new_head(prefix: str, model: ResolvedModel) -> AnswerHead:
+    """A new answer's id, its time and its model."""
+    return AnswerHead(
+        id=f"{prefix}-{os.urandom(16).hex()}",
+        created=int(time.time()),
+        model=model.id,
+        fingerprint=f"fp_{model.resident_key[:12]}",
+    )

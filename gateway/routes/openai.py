@@ -14,7 +14,7 @@ from gateway.classify import TEXT, classify
 from gateway.leased_response import LeasedResponse
 from gateway.protocols import openai_chat, openai_completions
 from gateway.registry.catalog import ResolvedModel
-from gateway.routes.bodies import new_head, parsed_json
+from gateway.routes.bodies import new_head, parsed_json, sibling_numbers
 from gateway.services import Services, services_of
 
 __all__ = ["ROUTES"]
@@ -25,13 +25,14 @@ async def chat_completions(request: Request) -> LeasedResponse:
     services = services_of(request)
     chat = await parsed_json(request, openai_chat.parse, services.limits)
     model = classify(services, chat.model, TEXT)
-    head = new_head("chatcmpl", model.id)
+    head = new_head("chatcmpl", model)
+    stream = openai_chat.ChatStream(head, include_usage=chat.include_usage, siblings=chat.choices)
     return LeasedResponse(
         services,
         model,
-        chat.text_requests(model.request),
-        stream=openai_chat.ChatStream(head, include_usage=chat.include_usage) if chat.stream else None,
-        body=partial(openai_chat.render_body, head),
+        chat.text_requests(model.request, sibling_numbers),
+        stream=stream if chat.stream else None,
+        body=partial(openai_chat.render_body, head, logprobs=chat.logprobs is not None),
         ignored=chat.ignored,
     )
 
@@ -41,14 +42,22 @@ async def completions(request: Request) -> LeasedResponse:
     services = services_of(request)
     completion = await parsed_json(request, openai_completions.parse, services.limits)
     model = classify(services, completion.model, TEXT)
-    head = new_head("cmpl", model.id)
-    stream = openai_completions.CompletionStream(head, include_usage=completion.include_usage)
+    head = new_head("cmpl", model)
+    stream = openai_completions.CompletionStream(head, include_usage=completion.include_usage, siblings=completion.made)
+    body = partial(
+        openai_completions.render_body,
+        head,
+        choices=completion.choices,
+        made=completion.made,
+        logprobs=completion.logprobs is not None,
+        echo=completion.echo,
+    )
     return LeasedResponse(
         services,
         model,
-        completion.text_requests(model.request),
+        completion.text_requests(model.request, sibling_numbers),
         stream=stream if completion.stream else None,
-        body=partial(openai_completions.render_body, head),
+        body=body,
         ignored=completion.ignored,
     )
 
@@ -61,7 +70,7 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """GET /v1/models/{id}: by id or alias"""
+    """GET /v1/models/{id}: by id, alias or id@profile"""
     services = services_of(request)
     return JSONResponse(_model(services.catalog.resolve(request.path_params["id"]), _states(services)))
 
@@ -80,6 +89,7 @@ def _model(model: ResolvedModel, states: Mapping[str, str]) -> dict[str, Any]:
         "owned_by": "innkeeper",
         "aliases": list(model.aliases),
         "task": model.task,
+        "profile": model.profile,
         "state": states.get(model.id),
         "context": model.footprint.context or None,
         "footprint_bytes": model.footprint.static_bytes or None,
