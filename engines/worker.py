@@ -140,8 +140,11 @@ class Worker:
     def _prepare(self, engine: TextEngine, request_id: int, what: TextRequest | bytes) -> None:
         """Prepares a request and hands it over to the device thread."""
         prepared = failure = None
+        whole = False
         try:
-            prepared = engine.prepare(decode_request(what) if isinstance(what, bytes) else what)
+            request = decode_request(what) if isinstance(what, bytes) else what
+            whole = request.whole
+            prepared = engine.prepare(request)
         except EngineError as error:
             failure = to_wire(error)
         except (Exception, SystemExit) as error:
@@ -152,7 +155,7 @@ class Worker:
                 return  # cancelled meanwhile, and answered then
             self._preparing.discard(request_id)
             if failure is None:
-                self._device.submit(request_id, prepared)
+                self._device.submit(request_id, prepared, whole=whole)
             else:
                 self._answer(Failed(request_id=request_id, error=failure))
 

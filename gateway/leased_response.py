@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from engines.wire import Event, Failed, Finished, TextDelta, TextRequest
@@ -62,7 +63,7 @@ class LeasedResponse:
     ) -> None:
         self._services = services
         self._model = model
-        self._requests = requests
+        self._requests = requests if stream is not None else [_whole(request) for request in requests]
         self._stream = stream
         self._body = body
         self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
@@ -253,6 +254,11 @@ class LeasedResponse:
         note(scope, model=self._model.id, outcome=outcome, tokens=completion_tokens)
         if self._outbox.error is not None:
             note(scope, code=self._outbox.error.code)
+
+
+def _whole(request: TextRequest) -> TextRequest:
+    """Its worker need not send text as it comes."""
+    return msgspec.structs.replace(request, whole=True)
 
 
 def _in_flight(error: GatewayError) -> GatewayError:

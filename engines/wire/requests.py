@@ -190,6 +190,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         echo: the prompt comes first in the answer's text; with ``logprobs``, with its tokens' own.
         siblings: any number that the connection's requests of the same prompt share, and no others: they are submitted
             one after the other, and the prompt is read once for all that can start together.
+        whole: nobody reads the answer before its end, so that the worker may keep text back for a moment.
     """
 
     prompt: Prompt
@@ -203,3 +204,4 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     grammar: Grammar | None = None
     tools: ToolUse | None = None
     reasoning: Reasoning = Reasoning()
+    whole: bool = False

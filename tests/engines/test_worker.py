@@ -68,6 +68,19 @@ def test_worker_answers_every_request_with_one_terminal_event() -> None:
             assert isinstance(own[0], Admitted) and isinstance(own[-1], Finished) and len(own) == 5
 
 
+def test_worker_answer_wanted_whole_comes_in_few_events() -> None:
+    with raw_worker("--bare") as worker:
+        worker.send(simulated_load())
+        worker.next(Ready)
+        request = replace(words(1000), whole=True)
+        worker.send(Submit(request_id=1, request=request))
+        events = worker.answers()
+        deltas = [event for event in events if isinstance(event, TextDelta)]
+        assert "".join(delta.text for delta in deltas) == " ".join(f"w{i}" for i in range(1000))
+        assert [token for delta in deltas for token in delta.tokens] == list(range(1000))
+        assert len(deltas) < 100 and isinstance(events[-1], Finished)
+
+
 def test_worker_simulated_imports_no_mlx() -> None:
     with raw_worker("--bare") as worker:
         worker.send(simulated_load())

@@ -125,6 +125,13 @@ async def test_stream_sends_headers_text_and_end_marker() -> None:
     call.check_all_returned()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_worker_is_told_whether_anybody_reads_along(stream: bool) -> None:
+    call = Call(FakeResidency(finished()), stream=stream)
+    await call.done()
+    assert [request.whole for request in call.residency.leases[0].requests] == [not stream]
+
+
 async def test_body_sends_nothing_until_it_is_whole() -> None:
     residency, go_on = pausing(delta("first "))
     call = Call(residency, stream=False, keepalive_s=0.01)
