@@ -13,7 +13,7 @@ import numpy as np
 from mlx.nn.layers.base import Module
 
 from engines.gguf.kernels import backend
-from engines.gguf.kernels.gathering import GatheringBackend
+from engines.gguf.kernels.gathering import GatheringBackend, HeadsBackend
 from engines.gguf.qmatmul import qmatmul
 from engines.gguf.quants import QuantType
 
@@ -144,13 +144,15 @@ class KQuantMultiLinear(_Matrices):
         if x.ndim < 3 or x.shape[-3] not in (1, heads):
             raise ValueError(f"activations {x.shape} do not have {heads} heads")
         shape = (*x.shape[:-3], heads, x.shape[-2])
-        x = mx.broadcast_to(x, (*shape, taken))
         if math.prod(shape) == 0:
             return mx.zeros((*shape, given), x.dtype)
+        chosen = backend()
+        if isinstance(chosen, HeadsBackend):
+            return chosen.multiply_heads(x, self.blocks, self._quant, transpose)
+        x = mx.broadcast_to(x, (*shape, taken))
         if transpose:
             head = mx.broadcast_to(mx.arange(heads)[:, None], shape).reshape(-1)
             return multiply_experts(x.reshape(-1, taken), self.blocks, self._quant, head).reshape(*shape, given)
-        chosen = backend()
         if isinstance(chosen, GatheringBackend):
             flat = self.blocks.reshape(heads * rows, self.blocks.shape[2])
             return x @ chosen.weights(flat, self._quant, x.dtype).reshape(heads, rows, columns)

@@ -10,7 +10,6 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from engines.gguf.kernels import backend
-from engines.gguf.kernels.cpu import extension
 from engines.gguf.kernels.gathering import GatheringBackend
 from engines.gguf.qmatmul import qmatmul
 from engines.gguf.quants import QuantType
@@ -83,9 +82,6 @@ class KQuantEmbedding(_Blocks):
         chosen = backend()
         if isinstance(chosen, GatheringBackend):
             return chosen.rows(self.blocks, ids, self._quant, self._dtype)
-        compiled = extension()
-        if compiled is not None and mx.default_device().type == mx.DeviceType.cpu:
-            return compiled.embedding_rows(self.blocks, ids, self._quant.ggml_id).astype(self._dtype)
         return self._quant.dequantize(self.blocks[ids]).astype(self._dtype)
 
     def as_linear(self, x: mx.array) -> mx.array:

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from engines.gguf.quants import QuantType
 
-__all__ = ["GatheringBackend"]
+__all__ = ["GatheringBackend", "HeadsBackend"]
 
 
 @runtime_checkable
@@ -31,4 +31,15 @@ class GatheringBackend(Protocol):
 
         None where it has no kernel for the type or the dtype.
         """
+        ...
+
+
+@runtime_checkable
+class HeadsBackend(Protocol):
+    """Multiplies with the matrices of all heads at once, either way around. Called on the device thread only."""
+
+    def multiply_heads(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
+        """x [..., heads or 1, m, columns] times the transposed matrices of ``blocks`` [heads, rows, row bytes], or with
+        ``transpose`` False x [..., heads or 1, m, rows] times the matrices; [..., heads, m, rows or columns] in the dtype of
+        ``x``. Shapes agree and nothing is empty."""
         ...

@@ -29,3 +29,25 @@ class CpuBackend:
         compiled = extension()
         assert compiled is not None
         return compiled.product(x, blocks, quant.ggml_id, transpose)
+
+    def rows(self, blocks: mx.array, ids: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
+        """Zeros for an id that does not exist."""
+        compiled = extension()
+        assert compiled is not None
+        return compiled.embedding_rows(blocks, ids, quant.ggml_id).astype(dtype)
+
+    def weights(self, blocks: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
+        return self.rows(blocks, mx.arange(blocks.shape[0]), quant, dtype)
+
+    def multiply_experts(
+        self, x: mx.array, blocks: mx.array, quant: QuantType, experts: mx.array, share: int
+    ) -> mx.array:
+        """Zeros for an expert that does not exist."""
+        compiled = extension()
+        assert compiled is not None
+        return compiled.expert_product(x, blocks, experts, quant.ggml_id, share)
+
+    def multiply_heads(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
+        compiled = extension()
+        assert compiled is not None
+        return compiled.head_product(x, blocks, quant.ggml_id, transpose)

@@ -69,6 +69,15 @@ class Extension(Protocol):
 
     def product(self, x: mx.array, blocks: mx.array, type: int, transpose: bool = True) -> mx.array: ...
 
+    def expert_product(self, x: mx.array, blocks: mx.array, experts: mx.array, type: int, share: int = 1) -> mx.array:
+        """As :meth:`~engines.gguf.kernels.gathering.GatheringBackend.multiply_experts`; zeros for an expert that does not
+        exist."""
+        ...
+
+    def head_product(self, x: mx.array, blocks: mx.array, type: int, transpose: bool = True) -> mx.array:
+        """As :meth:`~engines.gguf.kernels.gathering.HeadsBackend.multiply_heads`."""
+        ...
+
     def gated_product(
         self, x: mx.array, gate: mx.array, up: mx.array, gate_type: int, up_type: int, activation: int
     ) -> mx.array:

@@ -56,6 +56,10 @@ NB_MODULE(_innkeeper_cpu, m) {
       }, "offset"_a, "shape"_a, nb::call_guard<nb::gil_scoped_release>());
 
   m.def("product", &innkeeper::product, "x"_a, "blocks"_a, "type"_a, "transpose"_a = true, "stream"_a = nb::none());
+  m.def("expert_product", &innkeeper::expert_product, "x"_a, "blocks"_a, "experts"_a, "type"_a, "share"_a = 1,
+        "stream"_a = nb::none());
+  m.def("head_product", &innkeeper::head_product, "x"_a, "blocks"_a, "type"_a, "transpose"_a = true,
+        "stream"_a = nb::none());
   m.def("gated_product", &innkeeper::gated_product, "x"_a, "gate"_a, "up"_a, "gate_type"_a, "up_type"_a,
         "activation"_a, "stream"_a = nb::none());
   m.def("embedding_rows", &innkeeper::embedding_rows, "blocks"_a, "ids"_a, "type"_a, "stream"_a = nb::none());

@@ -13,6 +13,15 @@ namespace mx = mlx::core;
 
 // x [..., columns] times weights [rows, columns] transposed, or x [..., rows] times the weights; the answer has x's dtype.
 mx::array product(const mx::array& x, const mx::array& blocks, int type, bool transpose, mx::StreamOrDevice s);
+// The same of several matrices, blocks [experts, rows, row bytes]: row p of the answer [pairs, rows] is row p / share of
+// x [pairs / share, columns] times the transposed weights of the expert that is experts[p]; zeros where there is none such.
+mx::array expert_product(const mx::array& x, const mx::array& blocks, const mx::array& experts, int type, int share,
+                         mx::StreamOrDevice s);
+// x [..., heads, m, columns] times the transposed matrix of each head, or x [..., heads, m, rows] times the matrices, blocks
+// [heads, rows, row bytes]. The axis of heads may be 1 in x.
+mx::array head_product(const mx::array& x, const mx::array& blocks, int type, bool transpose, mx::StreamOrDevice s);
+// product(..., transpose = false)
+mx::array row_product(const mx::array& x, const mx::array& blocks, int type, mx::StreamOrDevice s);
 // activation(x @ gate.T) * (x @ up.T); activation is a Gate.
 mx::array gated_product(const mx::array& x, const mx::array& gate, const mx::array& up, int gate_type, int up_type,
                         int activation, mx::StreamOrDevice s);

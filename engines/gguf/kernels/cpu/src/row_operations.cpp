@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "operands.h"
 #include "operations.h"
 #include "pool.h"
 #include "primitive.h"
@@ -21,13 +22,6 @@ constexpr int64_t kLeastFloats = 1 << 14;  // below, another thread is not worth
 thread_local Scratch row_scratch;
 
 int64_t grain_of(int width) { return std::max<int64_t>(1, kLeastFloats / std::max(1, width)); }
-
-mx::array floats(const mx::array& x, mx::Stream stream) {
-  return x.dtype() == mx::float32 ? x : mx::astype(x, mx::float32, stream);
-}
-mx::array in_dtype_of(const mx::array& x, mx::array out, mx::Stream stream) {
-  return x.dtype() == mx::float32 ? out : mx::astype(out, x.dtype(), stream);
-}
 
 // Calls visit(row index, row's floats) for all rows, side by side.
 template <typename Visit>

@@ -74,6 +74,9 @@ struct Kernels {
   int slice_keys;  // of attention: results depend on it, so it is the same whatever the number of threads
   const FormatKernels* (*format)(int ggml_type);  // null: not supported
   void (*quantize)(const FormatKernels&, Activations&, int begin, int end);  // rows [begin, end)
+  // c[rows][columns] = (add: +) a[rows][depth] * b[depth][columns]; strides are in floats.
+  void (*multiply_dense)(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int rows, int columns, int depth,
+                         float* c, int64_t c_stride, bool add);
   void (*rms_norm)(const float* x, const float* weight, float eps, int width, float* out);  // weight may be null
   // `pairs` pairs of the row's first features, then the rest up to `width` as they are.
   void (*rope)(const float* x, const float* cosines, const float* sines, int pairs, bool traditional, int width, float* out);

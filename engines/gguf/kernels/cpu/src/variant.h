@@ -46,9 +46,18 @@ static const FormatKernels* format(int ggml_type) {
   }
 }
 
+static void multiply_either(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int rows, int columns, int depth,
+                            float* c, int64_t c_stride, bool add) {
+  if (add) {
+    multiply_dense<true>(a, a_stride, b, b_stride, rows, columns, depth, c, c_stride);
+  } else {
+    multiply_dense<false>(a, a_stride, b, b_stride, rows, columns, depth, c, c_stride);
+  }
+}
+
 constexpr Kernels make_kernels(const char* name) {
-  return {name,  kLanes, kSliceKeys, format,           quantize,    rms_norm, rope,
-          gate, attend, fold,       attention_scratch, log_sum_exp, softmax, row_max, weigh};
+  return {name, kLanes, kSliceKeys,        format,      quantize, multiply_either, rms_norm, rope, gate,
+          attend, fold, attention_scratch, log_sum_exp, softmax,  row_max,         weigh};
 }
 
 }  // namespace innkeeper::INNKEEPER_VARIANT
