@@ -7,13 +7,14 @@ Source of shapes and ranges: OpenAI's API reference, "Chat"; ``top_k``, ``min_p`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from engines.wire import ChatMessage, TextRequest
 from gateway.errors import InvalidRequest
-from gateway.protocols.completion import Completion, Piece
+from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import chat_logprobs
 from gateway.protocols.openai_messages import parse_messages
@@ -129,6 +130,14 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         return text_requests(
             prompt, self.options, settings, choices=self.choices, siblings=siblings, logprobs=self.logprobs
         )
+
+    def stream_format(self, head: AnswerHead) -> ChatStream | None:
+        """How the answer is streamed, None where it is not."""
+        return ChatStream(head, include_usage=self.include_usage, siblings=self.choices) if self.stream else None
+
+    def body_format(self, head: AnswerHead) -> BodyFormat:
+        """How an unstreamed answer looks."""
+        return partial(render_body, head, logprobs=self.logprobs is not None)
 
 
 def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 (frozen)

@@ -14,7 +14,7 @@ import msgspec
 
 from engines.wire import InfillPrompt, TextPrompt, TextRequest, TokenPrompt
 from gateway.errors import InvalidRequest
-from gateway.protocols.completion import Completion, Piece
+from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_chat import read_stream
 from gateway.protocols.openai_logprobs import CompletionLogprobs, mean_logprob
@@ -116,6 +116,21 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
                 echo=self.echo,
             )
         ]
+
+    def stream_format(self, head: AnswerHead) -> CompletionStream | None:
+        """How the answer is streamed, None where it is not."""
+        return CompletionStream(head, include_usage=self.include_usage, siblings=self.made) if self.stream else None
+
+    def body_format(self, head: AnswerHead) -> BodyFormat:
+        """How an unstreamed answer looks."""
+        return partial(
+            render_body,
+            head,
+            choices=self.choices,
+            made=self.made,
+            logprobs=self.logprobs is not None,
+            echo=self.echo,
+        )
 
 
 def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa: B008 (frozen)

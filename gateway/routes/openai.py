@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -26,13 +25,12 @@ async def chat_completions(request: Request) -> LeasedResponse:
     chat = await parsed_json(request, openai_chat.parse, services.limits)
     model = classify(services, chat.model, TEXT)
     head = new_head("chatcmpl", model)
-    stream = openai_chat.ChatStream(head, include_usage=chat.include_usage, siblings=chat.choices)
     return LeasedResponse(
         services,
         model,
         chat.text_requests(model.request, sibling_numbers),
-        stream=stream if chat.stream else None,
-        body=partial(openai_chat.render_body, head, logprobs=chat.logprobs is not None),
+        stream=chat.stream_format(head),
+        body=chat.body_format(head),
         ignored=chat.ignored,
     )
 
@@ -43,21 +41,12 @@ async def completions(request: Request) -> LeasedResponse:
     completion = await parsed_json(request, openai_completions.parse, services.limits)
     model = classify(services, completion.model, TEXT)
     head = new_head("cmpl", model)
-    stream = openai_completions.CompletionStream(head, include_usage=completion.include_usage, siblings=completion.made)
-    body = partial(
-        openai_completions.render_body,
-        head,
-        choices=completion.choices,
-        made=completion.made,
-        logprobs=completion.logprobs is not None,
-        echo=completion.echo,
-    )
     return LeasedResponse(
         services,
         model,
         completion.text_requests(model.request, sibling_numbers),
-        stream=stream if completion.stream else None,
-        body=body,
+        stream=completion.stream_format(head),
+        body=completion.body_format(head),
         ignored=completion.ignored,
     )
 
