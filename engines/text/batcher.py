@@ -29,6 +29,8 @@ from engines.scheduling.growth import GROWTH_WAIT_S, asked, asked_ahead
 from engines.scheduling.pacing import LARGEST_CHUNK, Pacer
 from engines.text.cache_room import fit
 from engines.text.decoding_batch import DecodingBatch
+from engines.text.draws import RowDraw
+from engines.text.logprobs import PendingScore
 from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
 
 __all__ = ["Batcher", "LanguageModel", "can_batch"]
@@ -191,7 +193,7 @@ class Batcher:
             [cache] if self._merge else [],
             tokens=[[]],
             prefill_step_size=LARGEST_CHUNK,
-            samplers=[cast(Any, row.sampling)],
+            samplers=[cast(Any, RowDraw.of(row))],
             logits_processors=[[]],
             stop_sequences=[self._stop_sequences],
             max_tokens=[row.max_tokens],
@@ -258,7 +260,8 @@ class Batcher:
             finish = cast(Literal["stop", "length"] | None, response.finish_reason)
             if finish is not None:
                 del self._rows[response.uid]
-            events.append(RowToken(response.uid, response.token, finish, response.logprobs))
+            pending = cast(PendingScore | None, response.logprobs)
+            events.append(RowToken(response.uid, response.token, finish, pending.read() if pending else None))
 
     def _leave(self, row_id: int) -> None:
         batch = self._decoding

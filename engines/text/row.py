@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import mlx.core as mx
-
 from engines.scheduling.growth import OPEN_ANSWER, RowLengths
+from engines.text.logprobs import TokenScore
 from engines.text.sampling import SamplingParameters
 
 __all__ = ["Row", "RowEvent", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
@@ -24,6 +23,7 @@ class Row:
         least_tokens: the length, prompt and answer, without which the row is not worth starting.
         expected_tokens: the length for which KV cache is projected, where the grant could hold it; at least ``least_tokens``.
         sampling: how it is drawn.
+        answered: how many of ``tokens``, at their end, are of the answer.
         most_tokens: the longest that any grant could ever hold, once that is known.
         resumed: it has been preempted.
         waits_until: it outgrew the grant alone; without a larger one by then it ends where it is.
@@ -35,6 +35,7 @@ class Row:
     least_tokens: int
     expected_tokens: int
     sampling: SamplingParameters
+    answered: int = 0
     most_tokens: int | None = None
     resumed: bool = False
     waits_until: float | None = None
@@ -54,6 +55,7 @@ class Row:
             max_tokens=end - len(tokens),
             least_tokens=max(self.least_tokens, length),
             expected_tokens=expected if waits_until is None else max(expected, min(end, len(tokens) + OPEN_ANSWER)),
+            answered=self.answered + len(tokens) - len(self.tokens),
             resumed=True,
             waits_until=waits_until,
         )
@@ -73,7 +75,7 @@ class RowToken:
     id: int
     token: int
     finish: Literal["stop", "length"] | None
-    logprobs: mx.array | None  # (vocabulary,) float32, where the row asked
+    score: TokenScore | None = None  # where the row asked
 
 
 @dataclass(frozen=True)

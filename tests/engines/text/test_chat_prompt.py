@@ -93,6 +93,20 @@ def test_tokens_have_the_template_s_bos_where_the_tokenizer_adds_none(template: 
     assert chat.tokens(prompt(("user", ""))).count(3) == count
 
 
+def test_tokens_leave_the_bos_to_the_template_where_asked_to() -> None:
+    chat, tokenizer = encoder("{{ messages[0].content }}", add_bos_token=True)
+    assert chat.tokens(prompt(("user", "hi"))) == [3, *tokenizer.encode("hi", add_bos=False)]
+    assert chat.tokens(prompt(("user", "hi")), add_bos=False) == tokenizer.encode("hi", add_bos=False)
+    chat, tokenizer = encoder("{{ bos_token }}{{ messages[0].content }}", add_bos_token=True)
+    assert chat.tokens(prompt(("user", "hi")), add_bos=False) == [3, *tokenizer.encode("hi", add_bos=False)]
+
+
+def test_tokens_close_an_answer_where_asked_to() -> None:
+    chat, tokenizer = encoder()
+    asked = prompt(("user", "hi"), ("assistant", "yes"), add_generation_prompt=False)
+    assert tokenizer.decode(chat.tokens(asked, continues=False), skip_special=False).endswith("yes<|im_end|>\n")
+
+
 def test_tokens_continues_an_answer() -> None:
     chat, tokenizer = encoder()
     ids = chat.tokens(prompt(("user", "hi"), ("assistant", "Well, <s>"), add_generation_prompt=False))

@@ -82,6 +82,11 @@ def test_an_answer_is_not_continued_with_a_generation_prompt() -> None:
     assert text.endswith("yes<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_an_answer_is_closed_where_the_conversation_is_asked_for_as_it_stands() -> None:
+    text = ChatTemplate(CHATML).render([user(), assistant("yes")], False, False)
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>\n"
+
+
 def test_only_an_assistant_s_text_is_continued() -> None:
     assert ChatTemplate(CHATML).render([user("yes")], False).endswith("yes<|im_end|>\n")
     tool_call: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [{}]}
