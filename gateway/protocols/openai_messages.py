@@ -20,6 +20,7 @@ _EXTRA = ("name", "tool_calls", "tool_call_id", "reasoning_content")
 # Fields that clients send back from an earlier answer, and which say nothing to a template.
 _ECHOED = frozenset({"annotations", "audio", "refusal", "reasoning", "cache_control", "id"})
 _FIELDS = frozenset({"role", "content", "function_call", *_EXTRA, *_ECHOED})
+_PLAIN = frozenset({"role", "content"})
 _MODALITIES = {
     "image_url": "images",
     "input_image": "images",
@@ -45,7 +46,9 @@ def parse_messages(value: Any) -> tuple[ChatMessage, ...]:
 def _message(value: Any, field: str) -> ChatMessage:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{field} is {shown(value)}; it must be an object", param=field)
-    role = value.get("role")
+    role, content = value.get("role"), value.get("content")
+    if isinstance(content, str) and isinstance(role, str) and role in _ROLES and value.keys() <= _PLAIN:
+        return ChatMessage(role=_ROLES[role], content=content)  # nothing else to look at, as in nearly all
     if role == "function" or value.get("function_call") is not None:
         where = f"{field}.role" if role == "function" else f"{field}.function_call"
         message = f"{where}: functions are not supported; use tool_calls and the role 'tool'"
