@@ -24,6 +24,8 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
 
+    def encode_infill(self, prefix: str, suffix: str) -> list[int] | None: ...
+
     def detokenizer(self, *, keep_leading_space: bool = False) -> Detokenizer: ...
 
     def token_bytes(self, id: int) -> bytes: ...
@@ -110,7 +112,13 @@ class RequestPreparer:
         elif isinstance(prompt, TextPrompt):
             tokens = self._tokenizer.encode(prompt.text)
         elif isinstance(prompt, InfillPrompt):
-            raise UnsupportedParameter("suffix: this model has no infill tokens", param="suffix")
+            infill = self._tokenizer.encode_infill(prompt.prefix, prompt.suffix)
+            if infill is None:
+                raise UnsupportedParameter(
+                    "suffix: this model's vocabulary has no tokens for filling in; leave it out, or ask a code model that has",
+                    param="suffix",
+                )
+            tokens = infill
         else:
             tokens = prompt.tokens
             for token in tokens:

@@ -54,6 +54,9 @@ class ScriptTokenizer:
     def encode(self, text: str) -> list[int]:
         return [0] * len(text)
 
+    def encode_infill(self, prefix: str, suffix: str) -> list[int] | None:
+        return None
+
     def token_bytes(self, id: int) -> bytes:
         return [*self.pieces, b"<eos>"][id]
 

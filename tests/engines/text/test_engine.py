@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from engines.errors import ContextLengthExceeded, EngineFailed, InvalidField, RequestError
+from engines.errors import ContextLengthExceeded, EngineFailed, InvalidField, RequestError, UnsupportedParameter
 from engines.interface import EngineInfo, TextEngine
 from engines.scheduling.admission import KvCost
 from engines.text.engine import GgufTextEngine
@@ -19,6 +19,7 @@ from engines.wire import (
     Failed,
     Finished,
     GrowRequest,
+    InfillPrompt,
     Sampling,
     TextDelta,
     TextPrompt,
@@ -123,6 +124,7 @@ def test_rows_of_one_batch_keep_their_texts_apart() -> None:
         ({"prompt": ChatPrompt(messages=())}, InvalidField, ["messages"]),
         ({"prompt": TokenPrompt(tokens=(0, 4))}, InvalidField, ["4", "0 to 3"]),
         ({"prompt": TokenPrompt(tokens=(-1,))}, InvalidField, ["-1"]),
+        ({"prompt": InfillPrompt(prefix="a", suffix="b")}, UnsupportedParameter, ["suffix"]),
         ({"stop": ("a", "")}, InvalidField, ["stop"]),
         ({"max_tokens": 0}, InvalidField, ["max_tokens", "0"]),
         ({"prompt": TextPrompt(text="x" * 20)}, ContextLengthExceeded, ["20", "20"]),
@@ -150,6 +152,16 @@ def test_a_chat_goes_through_the_chat_encoder() -> None:
     engine = script_engine(["a"])
     messages = (ChatMessage(role="system", content="abc"), ChatMessage(role="user", content="de"))
     assert engine.prepare(ask(prompt=ChatPrompt(messages=messages))).tokens == (0,) * 5
+
+
+def test_an_infill_prompt_goes_through_the_tokenizer() -> None:
+    class InfillTokenizer(ScriptTokenizer):
+        def encode_infill(self, prefix: str, suffix: str) -> list[int] | None:
+            return [len(prefix), len(suffix)]
+
+    engine = script_engine([], tokenizer=InfillTokenizer("abcd"))
+    prepared = engine.prepare(ask(prompt=InfillPrompt(prefix="xxx", suffix="y")))
+    assert (prepared.tokens, prepared.continues) == ((3, 1), True)
 
 
 def test_a_space_that_begins_the_answer_is_kept_where_it_goes_on_with_the_prompt() -> None:
