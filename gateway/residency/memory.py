@@ -56,7 +56,9 @@ class MemoryDesk:
 
     def overhead(self, event: OverheadMeasured) -> None:
         """What is no resident takes of the budget."""
-        self.house.budget.overhead_bytes = event.overhead_bytes
+        budget = self.house.budget
+        free = budget.budget_bytes - budget.charged_bytes - event.overhead_bytes
+        budget.overhead_bytes = event.overhead_bytes + max(0, min(event.yielding_bytes, free))
         if event.baseline_bytes is not None:
             self.house.baseline_bytes = event.baseline_bytes
 

@@ -37,6 +37,7 @@ from gateway.residency.manager import ModelManager
 from gateway.residency.operators import Operators
 from gateway.residency.reload import Reload, read_changes
 from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
+from gateway.residency.tokenizer import Tokenizer
 from gateway.residency.worker_fleet import ProcessStatistics, WorkerFleet
 from gateway.residency.worker_process import WorkerCommand
 from gateway.settings import Settings
@@ -113,6 +114,7 @@ class Residency:
         self._handle(core.Shutdown(self._settings.server.shutdown_grace_s if grace_s is None else grace_s))
         try:
             await self._no_worker_left.wait()
+            await self._fleet.tokenizer.finish()
             await self._fleet.close()
             if self._learned is not None:
                 await self._learned.close()
@@ -139,6 +141,11 @@ class Residency:
             return "the queue is full"
         failure = self._fleet.spares.failure
         return None if failure is None else f"workers cannot start: the last one {failure}"
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Token ids of any model, loaded or not."""
+        return self._fleet.tokenizer
 
     def statistics(self) -> ResidencyStatistics:
         """A snapshot of now."""
