@@ -174,8 +174,7 @@ class Residency:
         """
         if self._shutting_down:
             raise ShuttingDown("the server is shutting down")
-        if self._told.get(model.id) != _told(model):
-            self._tell_registry()  # its file was repaired, replaced or lost since
+        self.note_files(model)
         lease = Lease(next(self._ids), model.id, self)
         try:
             self._ask(lease, client, route)
@@ -183,6 +182,11 @@ class Residency:
             yield lease
         finally:
             lease.release()
+
+    def note_files(self, model: ResolvedModel) -> None:
+        """The model as its files are now. A resident of other files leaves; one that cannot be used is shown as failed."""
+        if self._told.get(model.id) != _told(model):
+            self._tell_registry()
 
     def _ask(self, lease: Lease, client: str, route: str) -> None:
         grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, now=self._loop.time())
@@ -318,8 +322,8 @@ class Residency:
     def _look_at_files(self, name: str) -> None:
         """Tells the core of a model's file that was repaired, replaced or lost since."""
         known = next((model for model in self._catalog.models if model.id == name), None)
-        if known is not None and self._told.get(name) != _told(known):
-            self._tell_registry()
+        if known is not None:
+            self.note_files(known)
 
     def _tell_registry(self) -> None:
         models = self._catalog.models

@@ -29,7 +29,7 @@ from gateway.residency.values import AdminAnswer, UnloadMode
 
 __all__ = ["BOUND_S", "FakeLease", "FakeResidency", "FakeTokenizer", "delta", "failed", "finished"]
 
-BOUND_S = 10.0  # how long a test waits for what must happen
+BOUND_S = 30.0  # how long a test waits for what must happen
 
 Script = Callable[[TextRequest], AsyncIterator[Event]]
 
@@ -155,6 +155,9 @@ class FakeResidency:
             yield lease
         finally:
             lease.released.set()
+
+    def note_files(self, model: ResolvedModel) -> None:
+        self.asked.append(("note_files", model.id))
 
     async def start(self) -> None:
         self.started = True

@@ -142,12 +142,14 @@ async def test_client_retries_what_may_succeed_and_not_what_cannot() -> None:
         assert asked == calls
 
 
-async def test_model_with_an_error_says_it() -> None:
-    async with client_of(make_app()) as client:
+async def test_model_with_an_error_says_it_and_the_residency_hears_of_it() -> None:
+    residency = FakeResidency()
+    async with client_of(make_app(residency)) as client:
         answer = await client.post("/v1/chat/completions", json=chat_body(model="broken"))
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "model_load_failed"
     assert "nowhere.gguf" in answer.json()["error"]["message"]
+    assert residency.asked == [("note_files", "broken")]
 
 
 async def test_ignored_hints_are_named_in_a_header() -> None:
