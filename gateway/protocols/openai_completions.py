@@ -114,6 +114,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
                 siblings=siblings,
                 logprobs=logprobs,
                 echo=self.echo,
+                max_tokens=DEFAULT_MAX_TOKENS,
             )
         ]
 
@@ -142,13 +143,10 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
     stream, include_usage = read_stream(options)
     choices, made = _read_choices(options, stream)
     limits.check_inputs(len(prompts) * made, "prompt")
-    read = read_text_options(options, least_tokens=0 if echo else 1)
-    if read.max_tokens is None:
-        read = msgspec.structs.replace(read, max_tokens=DEFAULT_MAX_TOKENS)
     return CompletionRequest(
         model=model,
         prompts=prompts,
-        options=read,
+        options=read_text_options(options, least_tokens=0 if echo else 1),
         choices=choices,
         made=made,
         logprobs=_read_logprobs(options),

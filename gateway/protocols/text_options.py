@@ -98,6 +98,9 @@ def _read_logit_bias(options: Mapping[str, Any]) -> dict[int, float] | None:
         if _TOKEN_ID.match(name) is None:
             message = f"logit_bias has the key {shown(name)}; it must be a token id, such as '42'"
             raise InvalidRequest(message, param="logit_bias")
+        if type(value) is int and -100 <= value <= 100:  # what nearly all are; the reader names its field for each
+            biases[int(name)] = float(value)
+            continue
         field = f"logit_bias.{name}"
         biases[int(name)] = read_number({field: value}, field, -100, 100) or 0.0
     return biases or None
@@ -139,17 +142,20 @@ def text_requests(
     siblings: Iterator[int],
     logprobs: int | None = None,
     echo: bool = False,
+    max_tokens: int | None = None,
 ) -> list[TextRequest]:
-    """One request a choice of this prompt. Later wins: the fallbacks of ``Sampling``, the model's settings, the request's fields.
+    """One request a choice of this prompt. Later wins: the fallbacks of ``Sampling`` and this ``max_tokens``, the model's
+    settings, the request's fields.
 
     Choices share a number of ``siblings``, so that their prompt is read once. With a seed each has one of its own, counted on
     from that, so that they differ and are the same again next time.
     """
     sampling = _sampling(options, settings)
+    limits = (options.max_tokens, settings.max_tokens, max_tokens)
     request = TextRequest(
         prompt=prompt,
         sampling=sampling,
-        max_tokens=options.max_tokens,
+        max_tokens=next((limit for limit in limits if limit is not None), None),
         stop=options.stop,
         logprobs=logprobs,
         echo=echo,

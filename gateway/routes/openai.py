@@ -79,6 +79,7 @@ def _model(model: ResolvedModel, states: Mapping[str, str]) -> dict[str, Any]:
         "aliases": list(model.aliases),
         "task": model.task,
         "profile": model.profile,
+        "profiles": list(model.profiles),
         "state": states.get(model.id),
         "context": model.footprint.context or None,
         "footprint_bytes": model.footprint.static_bytes or None,

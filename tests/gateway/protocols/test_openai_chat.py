@@ -351,8 +351,11 @@ def test_settings_yield_to_request_fields() -> None:
         system="be kind",
         chat_template="TEMPLATE",
         chat_template_kwargs={"a": 1, "b": 1},
+        max_tokens=9,
     )
+    assert requests_of(parse(max_tokens=5), settings)[0].max_tokens == 5
     (request,) = requests_of(parse(temperature=0.7, chat_template_kwargs={"b": 2}), settings)
+    assert (request.max_tokens, requests_of(parse())[0].max_tokens) == (9, None)
     assert request.sampling == Sampling(temperature=0.7, top_k=20)
     assert isinstance(request.prompt, ChatPrompt)
     assert request.prompt.template == "TEMPLATE"

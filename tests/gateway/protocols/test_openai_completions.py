@@ -80,9 +80,16 @@ def test_prompt_limits_are_413() -> None:
         parse([1, 2, 3, 4], Limits(max_chars=3))
 
 
-def test_max_tokens_is_16_unless_said() -> None:
-    assert parse().options.max_tokens == 16
-    assert parse(max_tokens=3).options.max_tokens == 3
+def test_max_tokens_is_16_unless_the_request_or_the_model_says() -> None:
+    limited = RequestSettings(max_tokens=7)
+    cases: list[tuple[dict[str, Any], RequestSettings, int]] = [
+        ({}, RequestSettings(), 16),
+        ({}, limited, 7),
+        ({"max_tokens": 3}, limited, 3),
+    ]
+    for options, settings, expected in cases:
+        (request,) = parse(**options).text_requests(settings, itertools.count(1))
+        assert request.max_tokens == expected
 
 
 def test_each_prompt_is_a_request_with_the_same_options() -> None:
