@@ -103,10 +103,16 @@ class Catalog:
         return self._current(entry, profile)
 
     def settings(self, model_id: str) -> Mapping[str | None, RequestSettings]:
-        """What requests get from a model: under None without a profile, else by the profile they name."""
+        """What requests get from a model: under None without a profile, else by the profile they name.
+
+        Of its files as they were last read; nothing is kept, so that another thread than the one that serves may ask.
+        """
         entry = self._entries[model_id]
-        own = {None: self._current(entry, entry.profile).request}
-        return own | {name: self._current(entry, name).request for name in self._registry.requests.offered(entry)}
+        known = self._files.get(model_id)
+        files = known[1] if known is not None else read_files(entry, self._registry.directory, self._registry.machine)
+        own = {None: resolve_settings(self._layers(entry, entry.profile, files))}
+        offered = self._registry.requests.offered(entry)
+        return own | {name: resolve_settings(self._layers(entry, name, files)) for name in offered}
 
     def explain(self, name: str) -> tuple[Setting, ...]:
         """Where each setting of a name comes from. ModelNotFound as ``resolve``."""

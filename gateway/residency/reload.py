@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from gateway.registry.catalog import Catalog, RequestSettings, ResolvedModel
@@ -50,8 +50,9 @@ async def read_changes(catalog: Catalog, started: Settings, budget_bytes: int) -
             )
     successor = await asyncio.to_thread(catalog.successor, registry)
     check_pins(successor, budget_bytes)
-    before = {model.id: _Known(model, catalog.settings(model.id)) for model in catalog.models}
-    after = {model.id: _Known(model, successor.settings(model.id)) for model in successor.models}
+    models = catalog.models
+    before = await asyncio.to_thread(_known, catalog, models)
+    after = await asyncio.to_thread(_known, successor, successor.models)
     reloaded, updated = _changed(before, after)
     return successor, Reload(
         added=tuple(id for id in after if id not in before),
@@ -74,6 +75,10 @@ class _Known:
         """What applies at once."""
         model = self.model
         return model.aliases, model.task, model.profile, model.policy, self.settings
+
+
+def _known(catalog: Catalog, models: Sequence[ResolvedModel]) -> dict[str, _Known]:
+    return {model.id: _Known(model, catalog.settings(model.id)) for model in models}
 
 
 def _changed(before: Mapping[str, _Known], after: Mapping[str, _Known]) -> tuple[tuple[str, ...], tuple[str, ...]]:
