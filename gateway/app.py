@@ -21,14 +21,21 @@ from gateway.middleware.origin_guard import OriginGuard
 from gateway.middleware.request_id import RequestId
 from gateway.registry.catalog import Catalog
 from gateway.residency_metrics import ResidencyMetrics
-from gateway.routes import admin, openai, operations, text_tools, unbuilt
+from gateway.routes import admin, openai, openapi, operations, text_tools, unbuilt
 from gateway.services import Residency, Services
 from gateway.settings import ServerSettings, Settings
 
 __all__ = ["ROUTES", "create_app", "middleware"]
 
 # Looked through in order: what is asked most comes first.
-ROUTES: list[BaseRoute] = [*openai.ROUTES, *operations.ROUTES, *text_tools.ROUTES, *admin.ROUTES, *unbuilt.ROUTES]
+ROUTES: list[BaseRoute] = [
+    *openai.ROUTES,
+    *operations.ROUTES,
+    *openapi.ROUTES,
+    *text_tools.ROUTES,
+    *admin.ROUTES,
+    *unbuilt.ROUTES,
+]
 
 
 def middleware(server: ServerSettings, metrics: Metrics) -> list[Middleware]:

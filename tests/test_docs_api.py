@@ -19,7 +19,7 @@ from gateway.protocols import text_tools as text_tools_protocol
 from gateway.protocols.options import OptionTables
 from gateway.residency_metrics import ResidencyMetrics
 from gateway.routes import admin as admin_routes
-from gateway.routes import openai, operations, text_tools, unbuilt
+from gateway.routes import openai, openapi, operations, text_tools, unbuilt
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 SETTLED_ELSEWHERE = {"insufficient_scope", "origin_not_allowed", "host_not_allowed", "model_pinned", "model_busy"}
@@ -44,7 +44,7 @@ def quoted(text: str) -> list[str]:
 def test_routes_are_exactly_those_that_are_built() -> None:
     built = {
         (method, route.path)
-        for route in (*operations.ROUTES, *openai.ROUTES, *text_tools.ROUTES, *admin_routes.ROUTES)
+        for route in (*operations.ROUTES, *openapi.ROUTES, *openai.ROUTES, *text_tools.ROUTES, *admin_routes.ROUTES)
         for method in (route.methods or set()) - {"HEAD"}
     }
     told = set()

@@ -20,6 +20,7 @@ from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedParameter
 
 __all__ = [
     "MAX_STOPS",
+    "MAX_STOP_CHARS",
     "MAX_TOKENS",
     "Limits",
     "OptionTables",

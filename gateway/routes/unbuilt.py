@@ -37,8 +37,6 @@ _PATHS: dict[str, list[str]] = {
     "/api/generate": ["POST"],
     "/api/embed": ["POST"],
     "/api/embeddings": ["POST"],
-    # operations
-    "/openapi.json": ["GET"],
 }
 
 
