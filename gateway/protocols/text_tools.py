@@ -212,10 +212,17 @@ def parse_detokenize(body: bytes, limits: Limits = Limits()) -> DetokenizeReques
         raise InvalidRequest(f"tokens {what}; it must be an array of token ids", param="tokens")
     limits.check_chars(len(tokens), "tokens")
     for position, token in enumerate(tokens):
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= _MAX_TOKEN:
+        if not _is_token(token):
             field = f"tokens[{position}]"
             raise InvalidRequest(f"{field} is {shown(token)}; it must be a token id", param=field)
-    return DetokenizeRequest(model=model, tokens=tuple(tokens))
+    return DetokenizeRequest(model=model, tokens=tuple(map(int, tokens)))
+
+
+def _is_token(value: Any) -> bool:
+    """Whether it could be an id: a whole number, which 5.0 is to JSON Schema too."""
+    if type(value) is float:
+        return value.is_integer() and 0 <= value <= _MAX_TOKEN
+    return type(value) is int and 0 <= value <= _MAX_TOKEN
 
 
 def render_tokenized(request: TokenizeRequest, answer: TokenizerAnswer, context: int | None) -> bytes:

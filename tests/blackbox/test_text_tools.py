@@ -65,6 +65,14 @@ async def test_nothing_is_loaded_or_evicted_for_them(tmp_path: Path) -> None:
         assert tokenizer["pid"] in children(gateway.process.pid)
 
 
+async def test_a_simulated_models_count_is_what_it_answers_with(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, SIMULATED) as gateway:
+        talk = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "one  two\nthree"}]
+        _, counted = await post(gateway, "/tokenize", model="other", messages=talk)
+        _, answer = await post(gateway, "/v1/chat/completions", model="other", messages=talk, max_tokens=1)
+        assert counted["count"] == answer["usage"]["prompt_tokens"] == 5
+
+
 async def test_the_budget_shows_the_process_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, SIMULATED) as gateway:
         assert (await post(gateway, "/tokenize", model="other", prompt="w1"))[0] == 200

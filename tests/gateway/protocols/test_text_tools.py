@@ -148,6 +148,7 @@ def test_detokenize_takes_ids() -> None:
     request = parse_detokenize(b'{"model": "a", "tokens": [1, 2]}')
     assert (request.model, request.what) == ("a", DecodeTokens(tokens=(1, 2)))
     assert parse_detokenize(b'{"tokens": []}').model is None
+    assert parse_detokenize(b'{"tokens": [5.0]}').tokens == (5,)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_detokenize_takes_ids() -> None:
         (b'{"tokens": "x"}', "tokens"),
         (b'{"tokens": [1, -1]}', "tokens[1]"),
         (b'{"tokens": [true]}', "tokens[0]"),
-        (b'{"tokens": [1.0]}', "tokens[0]"),
+        (b'{"tokens": [1.5]}', "tokens[0]"),
         (b'{"tokens": [2147483648]}', "tokens[0]"),
         (b'{"tokens": [1], "prompt": "x"}', "prompt"),
     ],
