@@ -15,9 +15,10 @@ from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
 from engines.text.adapt import FusedAttention
 from engines.text.batcher import Batcher, LanguageModel
+from engines.text.echo import EchoedPrompt
 from engines.text.logprobs import TokenScore
 from engines.text.preparation import PreparedText, RequestPreparer, Tokenizer
-from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.row import Row, RowEvent, RowPrompt, RowRead, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sequence import TextSequence
 from engines.wire import (
     Admitted,
@@ -84,7 +85,7 @@ class GgufTextEngine:
             runs_ahead=runs_ahead,
         )
         self._sequences: dict[int, TextSequence] = {}
-        self._ended: list[Event] = []  # terminal events that the next step answers
+        self._ended: list[Event] = []  # events that the next step answers, and nothing else: the last ones of requests
         self._failure: EngineFailed | None = None
 
     @property
@@ -104,9 +105,22 @@ class GgufTextEngine:
     # --- device thread ---
 
     def submit(self, request_id: int, prepared: PreparedText) -> None:
-        """Queues a prepared request."""
+        """Queues a prepared request. One that asks for nothing but its prompt is answered by the next step."""
         detokenizer = self._tokenizer.detokenizer(keep_leading_space=prepared.continues)
-        self._sequences[request_id] = TextSequence(request_id, len(prepared.tokens), detokenizer, prepared.stop)
+        sequence = TextSequence(request_id, len(prepared.tokens), detokenizer, prepared.stop)
+        scores_prompt = prepared.echo is not None and prepared.sampling.logprobs is not None
+        if prepared.echo is not None:
+            sequence.echo = EchoedPrompt(
+                request_id,
+                prepared.echo,
+                prepared.tokens,
+                self._tokenizer.detokenizer(),
+                waits_for_scores=scores_prompt,
+            )
+        self._sequences[request_id] = sequence
+        if prepared.max_tokens == 0 and not scores_prompt:
+            self._ended += self._start(sequence, 0) + self._finish(sequence, "length")
+            return
         self._batcher.submit(
             Row(
                 id=request_id,
@@ -115,6 +129,8 @@ class GgufTextEngine:
                 least_tokens=prepared.least_tokens,
                 expected_tokens=prepared.expected_tokens,
                 sampling=prepared.sampling,
+                siblings=prepared.siblings,
+                scores_prompt=scores_prompt,
             )
         )
 
@@ -197,8 +213,12 @@ class GgufTextEngine:
             return []
         try:
             match event:
-                case RowStarted():
-                    return self._start(sequence)
+                case RowStarted(cached_tokens=cached_tokens):
+                    return self._start(sequence, cached_tokens)
+                case RowPrompt():
+                    return self._report_prompt(sequence, event)
+                case RowRead():
+                    return self._finish(sequence, "length")
                 case RowToken():
                     return self._advance(sequence, event)
                 case RowStopped():
@@ -211,11 +231,22 @@ class GgufTextEngine:
             self._batcher.cancel(sequence.request_id)
             return self._fail(sequence, EngineError(f"This request failed in the engine: {_describe(error)}"))
 
-    def _start(self, sequence: TextSequence) -> list[Event]:
+    def _start(self, sequence: TextSequence, cached_tokens: int) -> list[Event]:
         if sequence.admitted:
             return []
         sequence.admitted = True
-        return [Admitted(request_id=sequence.request_id, prompt_tokens=sequence.prompt_tokens)]
+        sequence.cached_tokens = cached_tokens
+        events: list[Event] = [Admitted(request_id=sequence.request_id, prompt_tokens=sequence.prompt_tokens)]
+        if sequence.echo is not None and not sequence.echo.waits_for_scores:
+            events.append(sequence.echo.whole())
+        return events
+
+    def _report_prompt(self, sequence: TextSequence, event: RowPrompt) -> list[Event]:
+        assert sequence.echo is not None
+        tokens = sequence.echo.tokens[event.start : event.start + len(event.scores)]
+        entries = [self._logprob(token, score) for token, score in zip(tokens, event.scores, strict=True)]
+        delta = sequence.echo.scored(event.start, entries)
+        return [] if delta is None else [delta]
 
     def _advance(self, sequence: TextSequence, event: RowToken) -> list[Event]:
         if event.finish == "stop":
@@ -231,9 +262,11 @@ class GgufTextEngine:
         delta = sequence.take()
         return [] if delta is None else [delta]
 
-    def _logprob(self, token: int, score: TokenScore) -> TokenLogprob:
+    def _logprob(self, token: int, score: TokenScore | None) -> TokenLogprob:
         """As the wire has it. A model may have more logits than its vocabulary has tokens."""
         raw, vocabulary = self._tokenizer.token_bytes, self._tokenizer.vocab_size
+        if score is None:
+            return TokenLogprob(token, raw(token), None)
         top = tuple(TopLogprob(id, raw(id), logprob) for id, logprob in score.top if id < vocabulary)
         return TokenLogprob(token, raw(token), score.logprob, top)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 import mlx.core as mx
@@ -40,18 +41,20 @@ class PendingScores:
 
     def __init__(self, chosen: mx.array, top_ids: mx.array, top: mx.array) -> None:
         self.arrays = (chosen, top_ids, top)
-        self._read: list[TokenScore] | None = None
 
-    def scores(self) -> list[TokenScore]:
+    def read(self) -> list[TokenScore]:
         """All rows', with all k alternatives; waits for them."""
-        if self._read is None:
-            chosen, ids, top = (np.array(each).tolist() for each in self.arrays)
-            # What has no probability at all is no alternative.
-            self._read = [
-                TokenScore(own, tuple((id, value) for id, value in zip(*row, strict=True) if value > -inf))
-                for own, *row in zip(chosen, ids, top, strict=True)
-            ]
-        return self._read
+        chosen, ids, top = (np.array(each).tolist() for each in self.arrays)
+        # What has no probability at all is no alternative.
+        return [
+            TokenScore(own, tuple((id, value) for id, value in zip(*row, strict=True) if value > -inf))
+            for own, *row in zip(chosen, ids, top, strict=True)
+        ]
+
+    @cached_property
+    def scores(self) -> list[TokenScore]:
+        """As ``read``, once for all rows of a step."""
+        return self.read()
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class PendingScore:
     alternatives: int
 
     def read(self) -> TokenScore:
-        scored = self.of.scores()[self.row]
+        scored = self.of.scores[self.row]
         return TokenScore(scored.logprob, scored.top[: self.alternatives])
 
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from engines.errors import ContextLengthExceeded, InvalidField, UnsupportedParameter
 from engines.scheduling.growth import OPEN_ANSWER
+from engines.text.detokenizer import Detokenizer
 from engines.text.sampling import SamplingParameters
-from engines.text.sequence import Detokenizer
-from engines.wire import ChatPrompt, InfillPrompt, Sampling, TextPrompt, TextRequest
+from engines.wire import ChatPrompt, InfillPrompt, Prompt, Sampling, TextPrompt, TextRequest
 
 __all__ = ["PreparedText", "RequestPreparer", "Tokenizer"]
 
@@ -41,6 +41,8 @@ class PreparedText:
     expected_tokens: int  # prompt and answer, as projected for admission
     sampling: SamplingParameters
     stop: tuple[str, ...]
+    siblings: int | None
+    echo: str | None  # the prompt's text, where it comes first in the answer
     continues: bool  # the answer goes on where the prompt's text ends, so a space that begins it is kept
 
 
@@ -62,22 +64,22 @@ class RequestPreparer:
         """ContextLengthExceeded, InvalidField, UnsupportedParameter, or what the template raises."""
         if any(not stop for stop in request.stop):
             raise InvalidField("stop: an empty string cannot be a stop sequence", param="stop")
-        if request.max_tokens is not None and request.max_tokens < 1:
-            raise InvalidField(f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens")
+        asked = request.max_tokens
+        if asked is not None and asked < (0 if request.echo else 1):
+            raise InvalidField(f"max_tokens is {asked}; it must be at least 1, or 0 beside echo", param="max_tokens")
         sampling = self._sampling(request)
         tokens = tuple(self._tokens(request))
         room = self._context - len(tokens)
-        if room < 1:
+        if room < (0 if asked == 0 else 1):
             raise ContextLengthExceeded(
                 f"The prompt has {len(tokens)} tokens; the context has {self._context}, and the answer needs at least 1."
             )
-        if request.max_tokens is not None and request.max_tokens > room:
+        if asked is not None and asked > room:
             raise ContextLengthExceeded(
-                f"The prompt has {len(tokens)} tokens and max_tokens asks for {request.max_tokens}, together "
-                f"{len(tokens) + request.max_tokens}; the context has {self._context}.",
+                f"The prompt has {len(tokens)} tokens and max_tokens asks for {asked}, together "
+                f"{len(tokens) + asked}; the context has {self._context}.",
                 param="max_tokens",
             )
-        asked = request.max_tokens
         return PreparedText(
             tokens=tokens,
             max_tokens=room if asked is None else asked,
@@ -85,6 +87,8 @@ class RequestPreparer:
             expected_tokens=len(tokens) + (min(room, OPEN_ANSWER) if asked is None else asked),
             sampling=sampling,
             stop=request.stop,
+            siblings=request.siblings,
+            echo=self._text(request.prompt, tokens) if request.echo else None,
             continues=not (isinstance(request.prompt, ChatPrompt) and request.prompt.add_generation_prompt),
         )
 
@@ -127,6 +131,15 @@ class RequestPreparer:
             field = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
             raise InvalidField(f"{field}: empty, there is nothing to continue", param=field)
         return tokens
+
+    def _text(self, prompt: Prompt, tokens: Sequence[int]) -> str:
+        """The prompt as the client wrote it, or what its tokens say."""
+        if isinstance(prompt, TextPrompt):
+            return prompt.text
+        if isinstance(prompt, InfillPrompt):
+            raise UnsupportedParameter("echo: cannot be given together with suffix", param="echo")
+        detokenizer = self._tokenizer.detokenizer()
+        return "".join(map(detokenizer.add, tokens)) + detokenizer.finish()
 
     def _check_token(self, field: str, token: int) -> None:
         vocabulary = self._tokenizer.vocab_size

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from engines.text.detokenizer import Detokenizer
+from engines.text.echo import EchoedPrompt
 from engines.text.stops import StopMatcher
 from engines.wire import TextDelta, TokenLogprob, Usage
 
-__all__ = ["Detokenizer", "TextSequence"]
-
-
-class Detokenizer(Protocol):
-    """Streaming detokeniser of one row; answers whole code points only."""
-
-    def add(self, token: int) -> str: ...
-
-    def finish(self) -> str: ...
+__all__ = ["TextSequence"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,9 @@ class TextSequence:
         self.request_id = request_id
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = 0
+        self.cached_tokens = 0  # of the prompt's
         self.admitted = False  # its Admitted event has been given; a preempted row is not admitted twice
+        self.echo: EchoedPrompt | None = None
         self._detokenizer = detokenizer
         self._stops = StopMatcher(stops)
         self._ready = ""  # past every possible stop, not yet taken
@@ -59,7 +54,11 @@ class TextSequence:
 
     @property
     def usage(self) -> Usage:
-        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cached_tokens=self.cached_tokens,
+        )
 
     def push(self, token: int, logprob: TokenLogprob | None = None) -> None:
         """Takes the next token of the text. It may complete a stop string: ask ``stop_sequence``."""

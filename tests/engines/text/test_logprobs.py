@@ -33,7 +33,7 @@ def test_scores_are_those_of_a_full_sort(vocabulary: int, rows: int, alternative
     generator = np.random.default_rng(seed)
     logits = generator.normal(0, 4, (rows, vocabulary)).astype(np.float32)
     tokens = generator.integers(0, vocabulary, rows)
-    got = score(mx.array(logits), mx.array(tokens), alternatives).scores()
+    got = score(mx.array(logits), mx.array(tokens), alternatives).read()
     wanted = log_softmax(logits)
     for row in range(rows):
         assert got[row].logprob == pytest.approx(wanted[row, tokens[row]], abs=1e-5)
@@ -45,14 +45,14 @@ def test_scores_are_those_of_a_full_sort(vocabulary: int, rows: int, alternative
 def test_of_equals_the_first_come_first() -> None:
     logits = np.zeros((1, 1000), np.float32)
     logits[0, [900, 5]] = 1.0
-    (only,) = score(mx.array(logits), mx.array([0]), 4).scores()
+    (only,) = score(mx.array(logits), mx.array([0]), 4).read()
     assert [id for id, _ in only.top] == [5, 900, 0, 1]
 
 
 def test_what_has_no_probability_is_no_alternative() -> None:
     logits = np.full((1, 130), -np.inf, np.float32)
     logits[0, [7, 129]] = (2.0, 2.0)
-    (only,) = score(mx.array(logits), mx.array([7]), 20).scores()
+    (only,) = score(mx.array(logits), mx.array([7]), 20).read()
     half = pytest.approx(np.log(0.5), abs=1e-6)
     assert [id for id, _ in only.top] == [7, 129]
     assert [only.logprob, *(value for _, value in only.top)] == [half] * 3
@@ -78,6 +78,6 @@ def test_where_nobody_asks_nothing_is_computed() -> None:
 
 def test_half_precision_logits_are_summed_in_float32() -> None:
     logits = mx.array(np.random.default_rng(2).normal(0, 3, (1, 2000))).astype(mx.bfloat16)
-    (only,) = score(logits, mx.array([10]), 3).scores()
+    (only,) = score(logits, mx.array([10]), 3).read()
     wanted = log_softmax(np.array(logits.astype(mx.float32)))
     assert isinstance(only, TokenScore) and only.logprob == pytest.approx(wanted[0, 10], abs=1e-4)
