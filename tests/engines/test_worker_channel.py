@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from engines.wire import ToWorker
 from engines.worker_channel import OUTGOING_BOUND_BYTES, Channel
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 
 class Ends:
