@@ -18,7 +18,13 @@ from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import chat_logprobs
 from gateway.protocols.openai_messages import parse_messages
-from gateway.protocols.openai_stream import AnswerHead, OpenAIStream, encode_body
+from gateway.protocols.openai_stream import (
+    AnswerHead,
+    OpenAIStream,
+    StreamOptions,
+    encode_body,
+    read_stream_options,
+)
 from gateway.protocols.options import (
     Limits,
     OptionTables,
@@ -39,7 +45,7 @@ from gateway.protocols.text_options import (
 )
 from gateway.registry.catalog import RequestSettings
 
-__all__ = ["OPTIONS", "ChatRequest", "ChatStream", "parse", "read_stream", "render_body"]
+__all__ = ["OPTIONS", "ChatRequest", "ChatStream", "parse", "render_body"]
 
 _MAX_TOP_LOGPROBS = 20
 
@@ -116,8 +122,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: TextOptions
     choices: int
     logprobs: int | None
-    stream: bool
-    include_usage: bool
+    stream: StreamOptions
     template_kwargs: dict[str, Any]
     add_generation_prompt: bool
     ignored: tuple[str, ...]
@@ -133,7 +138,9 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def stream_format(self, head: AnswerHead) -> ChatStream | None:
         """How the answer is streamed, None where it is not."""
-        return ChatStream(head, include_usage=self.include_usage, siblings=self.choices) if self.stream else None
+        if not self.stream.wanted:
+            return None
+        return ChatStream(head, include_usage=self.stream.include_usage, siblings=self.choices)
 
     def body_format(self, head: AnswerHead) -> BodyFormat:
         """How an unstreamed answer looks."""
@@ -148,7 +155,7 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
     limits.check_chars(sum(map(_characters, messages)), "messages")
     template_kwargs = read_template_kwargs(read_object(options, "chat_template_kwargs"))
     limits.check_chars(characters_in(template_kwargs), "chat_template_kwargs")
-    stream, include_usage = read_stream(options)
+    stream = read_stream_options(options)
     return ChatRequest(
         model=model,
         messages=messages,
@@ -156,10 +163,9 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
         choices=read_integer(options, "n", 1, MAX_CHOICES) or 1,
         logprobs=_read_logprobs(options),
         stream=stream,
-        include_usage=include_usage,
         template_kwargs=template_kwargs,
         add_generation_prompt=_read_turn(options, messages[-1]),
-        ignored=ignored,
+        ignored=ignored + stream.ignored,
     )
 
 
@@ -206,19 +212,6 @@ def _read_turn(options: dict[str, Any], last: ChatMessage) -> bool:
         message = "continue_final_message is true; the last message must be an assistant's text, which is gone on with"
         raise InvalidRequest(message, param="continue_final_message")
     return begin is not False
-
-
-def read_stream(options: dict[str, Any]) -> tuple[bool, bool]:
-    """``stream`` and ``stream_options.include_usage``; the latter only beside the former."""
-    stream = read_boolean(options, "stream") or False
-    stream_options = read_object(options, "stream_options", ("include_usage", "include_obfuscation"))
-    if stream_options and not stream:
-        raise InvalidRequest("stream_options is allowed only when stream is true", param="stream_options")
-    for name in stream_options:
-        if not isinstance(stream_options[name], bool | None):
-            field = f"stream_options.{name}"
-            raise InvalidRequest(f"{field} must be true or false", param=field)
-    return stream, stream_options.get("include_usage") or False
 
 
 class ChatStream(OpenAIStream):

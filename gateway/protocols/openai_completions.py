@@ -16,9 +16,14 @@ from engines.wire import InfillPrompt, TextPrompt, TextRequest, TokenPrompt
 from gateway.errors import InvalidRequest
 from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
-from gateway.protocols.openai_chat import read_stream
 from gateway.protocols.openai_logprobs import CompletionLogprobs, mean_logprob
-from gateway.protocols.openai_stream import AnswerHead, OpenAIStream, encode_body
+from gateway.protocols.openai_stream import (
+    AnswerHead,
+    OpenAIStream,
+    StreamOptions,
+    encode_body,
+    read_stream_options,
+)
 from gateway.protocols.options import (
     Limits,
     OptionTables,
@@ -93,8 +98,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     made: int
     logprobs: int | None
     echo: bool
-    stream: bool
-    include_usage: bool
+    stream: StreamOptions
     ignored: tuple[str, ...]
 
     def text_requests(self, settings: RequestSettings, siblings: Iterator[int]) -> list[TextRequest]:
@@ -120,7 +124,9 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def stream_format(self, head: AnswerHead) -> CompletionStream | None:
         """How the answer is streamed, None where it is not."""
-        return CompletionStream(head, include_usage=self.include_usage, siblings=self.made) if self.stream else None
+        if not self.stream.wanted:
+            return None
+        return CompletionStream(head, include_usage=self.stream.include_usage, siblings=self.made)
 
     def body_format(self, head: AnswerHead) -> BodyFormat:
         """How an unstreamed answer looks."""
@@ -140,8 +146,8 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
     model = read_string(options, "model")
     echo = read_boolean(options, "echo") or False
     prompts = _with_suffix(_prompts(options.get("prompt"), limits), options, echo, limits)
-    stream, include_usage = read_stream(options)
-    choices, made = _read_choices(options, stream)
+    stream = read_stream_options(options)
+    choices, made = _read_choices(options, stream.wanted)
     limits.check_inputs(len(prompts) * made, "prompt")
     return CompletionRequest(
         model=model,
@@ -152,8 +158,7 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
         logprobs=_read_logprobs(options),
         echo=echo,
         stream=stream,
-        include_usage=include_usage,
-        ignored=ignored,
+        ignored=ignored + stream.ignored,
     )
 
 

@@ -67,6 +67,8 @@ def _message(value: Any, field: str) -> ChatMessage:
 
 def _content(message: Mapping[str, Any], field: str, may_be_empty: bool) -> str | None:
     content = message.get("content")
+    if content is None and isinstance(message.get("refusal"), str):
+        return str(message["refusal"])  # an earlier answer that declined: its text stands there
     field = f"{field}.content"
     if isinstance(content, str):
         return content

@@ -1,20 +1,21 @@
-"""What OpenAI's two text formats share: server-sent events, usage, the end of a stream, the frame of a body."""
+"""What OpenAI's two text formats share: the options of streams, their events and end, usage, the frame of a body."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from engines.wire import Usage
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.protocols.completion import Completion, Piece, total_usage
 from gateway.protocols.envelopes import openai_error
+from gateway.protocols.options import read_boolean, read_object, shown
 
-__all__ = ["AnswerHead", "OpenAIStream", "encode_body"]
+__all__ = ["AnswerHead", "OpenAIStream", "StreamOptions", "encode_body", "read_stream_options"]
 
 _DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +41,29 @@ class AnswerHead:
             "model": self.model,
             "system_fingerprint": self.fingerprint,
         }
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Whether an answer is streamed, and whether it ends with the usage. ``ignored`` names the hints beside that."""
+
+    wanted: bool = False
+    include_usage: bool = False
+    ignored: tuple[str, ...] = ()
+
+
+def read_stream_options(options: Mapping[str, Any]) -> StreamOptions:
+    """``stream``, and ``stream_options`` which is allowed only beside it. InvalidRequest names the field."""
+    wanted = read_boolean(options, "stream") or False
+    beside = read_object(options, "stream_options", ("include_usage", "include_obfuscation"))
+    if beside and not wanted:
+        raise InvalidRequest("stream_options is allowed only when stream is true", param="stream_options")
+    for name, value in beside.items():
+        if not isinstance(value, bool | None):
+            field = f"stream_options.{name}"
+            raise InvalidRequest(f"{field} is {shown(value)}; it must be true or false", param=field)
+    # Obfuscation hides the lengths of tokens from who watches an encrypted line; padding cannot change the text.
+    ignored = ("stream_options.include_obfuscation",) if beside.get("include_obfuscation") else ()
+    return StreamOptions(wanted, beside.get("include_usage") or False, ignored)
 
 
 class OpenAIStream(ABC):

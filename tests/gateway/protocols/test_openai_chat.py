@@ -58,7 +58,7 @@ def test_parse_every_honoured_option() -> None:
         repetition_penalty=1.1, logit_bias={5: -100.0, 0: 2.5},
     )  # fmt: skip
     assert (request.max_tokens, request.stop, request.logprobs, request.priority) == (5, ("END",), 3, "batch")
-    assert (chat.stream, chat.include_usage) == (True, True)
+    assert (chat.stream.wanted, chat.stream.include_usage) == (True, True)
     assert isinstance(request.prompt, ChatPrompt)
     assert request.prompt.template_kwargs == {"enable_thinking": False}
 
@@ -77,6 +77,9 @@ def test_tables_do_not_overlap() -> None:
 
 def test_parse_hints_are_named() -> None:
     assert set(parse(user="u", metadata={"a": "b"}, store=True).ignored) == {"user", "metadata", "store"}
+    obfuscated = parse(stream=True, stream_options={"include_obfuscation": True})
+    assert obfuscated.ignored == ("stream_options.include_obfuscation",)
+    assert parse(stream=True, stream_options={"include_obfuscation": False}).ignored == ()
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,7 @@ def test_parse_hints_are_named() -> None:
         ("stop", {}, "string"),
         ("stream", "yes", "true or false"),
         ("stream_options", {"include_usage": True}, "stream is true"),
+        ("stream_options", {"include_more": True}, "include_more"),
         ("messages", [], "at least one"),
         ("messages", "hi", "array"),
         ("n", 0, "1 to 128"),
@@ -258,9 +262,11 @@ def test_messages_parts_join_and_roles_map() -> None:
                 "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
             },
             {"role": "tool", "tool_call_id": "1", "content": "42"},
+            {"role": "assistant", "content": None, "refusal": "No."},
         ]
     )
-    assert [message.role for message in chat.messages] == ["system", "user", "assistant", "tool"]
+    assert [message.role for message in chat.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert chat.messages[4].content == "No."
     assert chat.messages[1].content == "one\ntwo"
     assert chat.messages[1].extra == {"name": "eve"}
     assert chat.messages[2].content is None
