@@ -111,7 +111,9 @@ def build(load: LoadModel, report: ReportProgress, clock: Clock | None = None) -
 
 
 class SimulatedEngine:
-    """A :class:`~engines.interface.TextEngine`."""
+    """A :class:`~engines.interface.TextEngine`, which prepares by counting words."""
+
+    prepares_at_once = True
 
     def __init__(
         self,
