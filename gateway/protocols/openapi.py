@@ -20,6 +20,10 @@ __all__ = ["OPERATIONS", "Endpoint", "Operation", "document"]
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 _EVENTS = "text/event-stream; charset=utf-8"
+# No type: readers of OpenAPI 3.1 differ on whether it is of the whole stream or of each event.
+_STREAM: Schema = {
+    "description": "Server-sent events, each with JSON data; of a text's stream the last data is [DONE]."
+}
 _CONVERTOR = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
@@ -66,13 +70,13 @@ _NOTHING: Schema = {"type": "object", "additionalProperties": False}
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
         "OpenAI's chat, whole or streamed",
-        {**_json("ChatCompletion"), _EVENTS: {"type": "string"}},
+        {**_json("ChatCompletion"), _EVENTS: _STREAM},
         body=body_schema(openai_chat.OPTIONS, CHAT, ("model", "messages")),
         errors=_INFER,
     ),
     ("POST", "/v1/completions"): Operation(
         "OpenAI's older text completion, whole or streamed",
-        {**_json("Completion"), _EVENTS: {"type": "string"}},
+        {**_json("Completion"), _EVENTS: _STREAM},
         body=body_schema(openai_completions.OPTIONS, COMPLETIONS, ("model", "prompt")),
         errors=_INFER,
     ),
@@ -105,7 +109,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/admin/plan"): Operation(
         "What a request would lead to; nothing is done", _json("Plan"), errors=(400, 404), query={"model": True}
     ),
-    ("GET", "/admin/events"): Operation("Every transition as it happens", {_EVENTS: {"type": "string"}}, errors=(503,)),
+    ("GET", "/admin/events"): Operation("Every transition as it happens", {_EVENTS: _STREAM}, errors=(503,)),
     ("POST", "/admin/models/{id:path}/load"): Operation(
         "Loads; answers when it is done", _json("Loaded"), body=_NOTHING, body_required=False, errors=_VERB
     ),
