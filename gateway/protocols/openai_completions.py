@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from engines.wire import InfillPrompt, TextPrompt, TextRequest, TokenPrompt
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import CompletionLogprobs, mean_logprob
@@ -148,7 +148,11 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
     prompts = _with_suffix(_prompts(options.get("prompt"), limits), options, echo, limits)
     stream = read_stream_options(options)
     choices, made = _read_choices(options, stream.wanted)
-    limits.check_inputs(len(prompts) * made, "prompt")
+    if len(prompts) * made > limits.max_inputs:
+        message = (
+            f"{len(prompts)} prompts with {made} choices each are more than server.max_inputs, {limits.max_inputs}"
+        )
+        raise RequestTooLarge(message, param="prompt")
     return CompletionRequest(
         model=model,
         prompts=prompts,
