@@ -168,7 +168,7 @@ def test_best_of_makes_more_and_asks_for_log_probabilities() -> None:
 
 
 def test_choices_count_as_inputs() -> None:
-    with pytest.raises(RequestTooLarge, match="2 prompts with 3 choices each .* max_inputs, 5"):
+    with pytest.raises(RequestTooLarge, match=r"2 prompts with 3 choices each .*max_inputs, 5"):
         parse(["a", "b"], Limits(max_inputs=5), n=3)
     assert parse(["a", "b"], Limits(max_inputs=6), n=3).choices == 3
 
