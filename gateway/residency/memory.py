@@ -182,9 +182,11 @@ class MemoryDesk:
     def _give_back(self) -> bool:
         """What has grown beyond the grant of its load, and has no lease any more."""
         for resident in self.house.residents.values():
+            if resident.state is not State.LOADED or resident.leases:
+                continue
             current = resident.current
             least = max(current.loaded_grant, current.measured.beside_static)
-            if resident.state is State.LOADED and not resident.leases and current.grant > least:
+            if current.grant > least:
                 self._set_grant(resident, least)
                 return True
         return False
