@@ -23,13 +23,15 @@ from typing import Any, Final, Literal
 
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
+from engines.gguf import families
+from engines.gguf.config import Hyperparameters
 from engines.header import GgufArray, GgufHeader, SafetensorsHeader, read_header, read_safetensors_header
 from engines.safetensors_header import BITS, load_json
 from engines.wire import Task
 
 __all__ = ["TEXT_ARCHITECTURES", "TEXT_TYPES", "Checkpoint", "detect"]
 
-TEXT_ARCHITECTURES: Final = frozenset({"llama", "qwen2", "qwen3", "gemma3", "phi3"})
+TEXT_ARCHITECTURES: Final = frozenset(families.FAMILIES)
 """``general.architecture`` of the text models that can be built; Mistral and SmolLM2 are ``llama``."""
 
 TEXT_TYPES: Final = frozenset(
@@ -192,9 +194,13 @@ def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str 
     model = header.text("tokenizer.ggml.model")
     if model not in _TOKENIZERS:
         return f"the tokenizer {model!r} is not supported; these are: {', '.join(_TOKENIZERS)}"
-    needed = ("block_count", "embedding_length", "attention.head_count", "context_length")
-    missing = next((key for key in needed if header.integer(f"{architecture}.{key}") is None), None)
-    return f"the metadata has no {architecture}.{missing}" if missing else None
+    try:  # as the build will: the keys that it needs, understands, and those it must refuse
+        parameters = Hyperparameters(header.path, architecture, header.metadata)
+        families.FAMILIES[architecture].plan(families.Checkpoint(header, parameters))
+        parameters.finish()
+    except CheckpointError as refusal:
+        return refusal.message.removeprefix(f"{header.path}: ")
+    return None
 
 
 # --- safetensors ----------------------------------------------------------------------------------------------------

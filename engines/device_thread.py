@@ -11,12 +11,13 @@ import importlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from engines.device import MemoryProbe, check_backend, memory_probe, release_unused, set_limits
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
+from engines.gatherer import Gatherer
 from engines.heap import trim_heap
 from engines.interface import BuildEngine, SharesCores, TextEngine
 from engines.wire import (
@@ -59,6 +60,10 @@ _TRIM_S = 10.0  # between two trims of the heap of an engine that steps without 
 logger = logging.getLogger("innkeeper.worker")
 
 
+def _look_again() -> None:
+    """Nothing to do but what the thread does after every command."""
+
+
 def _died(what: str) -> WireError:
     """What a request is told when the engine breaks under it."""
     return WireError(code="worker_died", message=f"The model's worker failed while serving this request: {what}")
@@ -77,8 +82,7 @@ class DeviceThread:
         self._channel = channel
         self._on_ready = on_ready
         self._on_end = on_end
-        self._wake = threading.Condition()
-        self._commands: deque[Callable[[], None]] = deque()  # under the condition's lock
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # The rest belongs to the thread.
         self._engine: TextEngine | None = None
         self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
@@ -95,6 +99,7 @@ class DeviceThread:
         self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
         self._live: set[int] = set()
         self._admitted: set[int] = set()  # of the live ones
+        self._gatherer = Gatherer()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
 
@@ -107,8 +112,9 @@ class DeviceThread:
         """Builds the model and answers Ready or LoadFailed."""
         self._do(lambda: self._load(load))
 
-    def submit(self, request_id: int, prepared: Any) -> None:
-        self._do(lambda: self._submit(request_id, prepared))
+    def submit(self, request_id: int, prepared: Any, *, whole: bool = False) -> None:
+        """``whole``: its text need not leave before its end."""
+        self._do(lambda: self._submit(request_id, prepared, whole))
 
     def cancel(self, request_id: int) -> None:
         self._do(lambda: self._engine.cancel(request_id) if self._engine else None)
@@ -131,23 +137,22 @@ class DeviceThread:
 
     def wake(self) -> None:
         """The channel has room again."""
-        with self._wake:
-            self._wake.notify()
+        self._do(_look_again)
 
     def _do(self, command: Callable[[], None]) -> None:
-        with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
+        self._commands.put(command)
 
     # --- the thread ---
 
     def _run(self) -> None:
         try:
             while not self._ended:
-                for command in self._next_commands():
+                command = self._first_command()
+                while command is not None:
                     command()
                     if self._ended:
                         return
+                    command = self._next_command()
                 if self._can_step():
                     self._step()
                 self._ask_growth()
@@ -159,39 +164,44 @@ class DeviceThread:
             if not self._ended:  # a library that ends its thread must not leave a worker that never answers
                 self._end(1)
 
-    def _next_commands(self) -> list[Callable[[], None]]:
+    def _first_command(self) -> Callable[[], None] | None:
+        """With nothing to step it is waited for, until a report is due."""
         if self._can_step():
-            if not self._commands:
-                return []  # without the lock: a command that comes now is seen after this step
-        else:
-            self._channel.flush()
-        with self._wake:
-            self._wake.wait_for(lambda: bool(self._commands) or self._can_step(), timeout=self._until_report())
-            commands = list(self._commands)
-            self._commands.clear()
-        return commands
+            return self._next_command()
+        self._channel.flush()
+        try:
+            return self._commands.get(timeout=self._until_report())
+        except Empty:
+            return None
+
+    def _next_command(self) -> Callable[[], None] | None:
+        return None if self._commands.empty() else self._commands.get()  # no other thread takes any
 
     def _can_step(self) -> bool:
         return self._engine is not None and self._engine.busy and self._channel.has_room
 
     def _step(self) -> None:
         assert self._engine is not None
-        self._post_events(self._engine.step())
+        events = self._engine.step()
+        self._post_events(events, rest=not self._engine.busy)
         self._last_step = time.monotonic()
 
-    def _post_events(self, events: Sequence[Event]) -> None:
+    def _post_events(self, events: Sequence[Event], *, rest: bool = True) -> None:
+        """``rest``: no event follows soon."""
         for event in events:
             if isinstance(event, Admitted):
                 self._admitted.add(event.request_id)
             elif isinstance(event, Finished | Failed):
                 self._live.discard(event.request_id)
                 self._admitted.discard(event.request_id)
-        if events:
-            self._channel.post(events_frames(events))
+        if leaving := self._gatherer.join(events):
+            self._channel.post(events_frames(leaving), at_once=rest)
 
-    def _submit(self, request_id: int, prepared: Any) -> None:
+    def _submit(self, request_id: int, prepared: Any, whole: bool) -> None:
         assert self._engine is not None
         self._live.add(request_id)
+        if whole:
+            self._gatherer.hold(request_id)
         try:
             self._engine.submit(request_id, prepared)
         except EngineError as error:

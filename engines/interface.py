@@ -1,8 +1,7 @@
 """What a worker asks of an engine. One engine holds one resident model.
 
 Threads: ``build`` (one per engine module) and every method but ``prepare`` are called on the worker's device thread and nowhere
-else, since MLX streams belong to threads. ``prepare`` is called on another thread, many at
-a time, and touches no MLX.
+else, since MLX streams belong to threads. ``prepare`` is called on other threads, several at a time, and touches no MLX.
 
 The loop that drives a text engine (``engines/worker.py``) reads like this::
 
@@ -26,6 +25,7 @@ __all__ = [
     "EmbeddingEngine",
     "Engine",
     "EngineInfo",
+    "PreparesAtOnce",
     "ReportProgress",
     "RerankEngine",
     "SharesCores",
@@ -120,6 +120,13 @@ class TextEngine(Engine, Protocol):
     def submit(self, request_id: int, prepared: Any) -> None:
         """Queues a prepared request; its events come from ``step``."""
         ...
+
+
+@runtime_checkable
+class PreparesAtOnce(Protocol):
+    """A text engine that says how long ``prepare`` takes; of one without this attribute it may take long."""
+
+    prepares_at_once: bool  # microseconds for a request that fits a frame: it is called where frames are read
 
 
 class EmbeddingEngine(Engine, Protocol):

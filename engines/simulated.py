@@ -1,6 +1,7 @@
 """An engine with a set size, load time and speed, and no model: for rehearsing a registry, and for tests.
 
-It answers every prompt with the words ``w0 w1 w2 …``, one a token, up to ``max_tokens``. A prompt has as many tokens as words.
+It answers every prompt with the words ``w0 w1 w2 …``, one a token, up to ``max_tokens``. A prompt has as many tokens as words;
+later siblings count all but its last as cached. Log-probabilities are made up.
 Where neither ``max_tokens`` nor a context ends an answer, DEFAULT_MAX_TOKENS does. Its memory report is arithmetic: the
 weights it was told, and ``kv_bytes_per_token`` for each token of the rows under way.
 
@@ -27,13 +28,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from engines.errors import CheckpointError, ContextLengthExceeded
+from engines import simulated_text
+from engines.errors import CheckpointError, ContextLengthExceeded, InvalidField
 from engines.interface import EngineInfo, ReportProgress
 from engines.scheduling.growth import GROWTH_WAIT_S, OPEN_ANSWER, RowLengths, asked, asked_ahead
 from engines.text.stops import StopMatcher
 from engines.wire import (
     Admitted,
-    ChatPrompt,
     Event,
     Failed,
     Finished,
@@ -42,10 +43,7 @@ from engines.wire import (
     LoadModel,
     MemoryReport,
     SimulateSpec,
-    TextDelta,
-    TextPrompt,
     TextRequest,
-    TokenPrompt,
     Usage,
     to_wire,
 )
@@ -78,6 +76,7 @@ class RealClock:
 
 @dataclass(eq=False)
 class _Row:
+    request: TextRequest
     request_id: int
     prompt_tokens: int
     max_tokens: int
@@ -86,6 +85,8 @@ class _Row:
     due: float = 0.0  # when its next token comes
     emitted: int = 0
     unsent: tuple[int, ...] = ()  # tokens whose text may be the beginning of a stop
+    echoed: bool = False
+    cached_tokens: int = 0
     admitted: bool = False  # and may have given way since
     waits_until: float | None = None  # it outgrew the grant alone; without a larger one by then it ends where it is
     cancelled: bool = False
@@ -111,7 +112,9 @@ def build(load: LoadModel, report: ReportProgress, clock: Clock | None = None) -
 
 
 class SimulatedEngine:
-    """A :class:`~engines.interface.TextEngine`."""
+    """A :class:`~engines.interface.TextEngine`, which prepares by counting words."""
+
+    prepares_at_once = True
 
     def __init__(
         self,
@@ -134,6 +137,7 @@ class SimulatedEngine:
         self._queued: deque[_Row] = deque()
         self._rows: list[_Row] = []
         self._ended: list[Event] = []  # terminal events that the next step answers
+        self._siblings: int | None = None  # of the row admitted last
         self._emitted = 0
         self._peak = 0
 
@@ -152,11 +156,15 @@ class SimulatedEngine:
         return bool(self._rows or self._ended) or any(map(self._actionable, self._queued))
 
     def prepare(self, request: TextRequest) -> _Row:
-        """ContextLengthExceeded when the prompt leaves no room for a token."""
-        prompt_tokens = _count_tokens(request)
+        """ContextLengthExceeded when the prompt leaves no room for a token, InvalidField when none is asked for."""
+        if request.max_tokens is not None and request.max_tokens < (0 if request.echo else 1):
+            raise InvalidField(
+                f"max_tokens is {request.max_tokens}; it must be at least 1, or 0 beside echo", param="max_tokens"
+            )
+        prompt_tokens = simulated_text.prompt_tokens(request.prompt)
         wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None and self._context is None else request.max_tokens
         rest = (self._context or UNLIMITED_CONTEXT) - prompt_tokens
-        if rest < 1:
+        if rest < (0 if wanted == 0 else 1):
             raise ContextLengthExceeded(
                 f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.", param="messages"
             )
@@ -167,7 +175,7 @@ class SimulatedEngine:
             expected=prompt_tokens + (min(allowed, OPEN_ANSWER) if open_ended else allowed),
             end=prompt_tokens + allowed,
         )
-        return _Row(0, prompt_tokens, allowed, StopMatcher(request.stop), lengths)
+        return _Row(request, 0, prompt_tokens, allowed, StopMatcher(request.stop), lengths)
 
     def submit(self, request_id: int, prepared: Any) -> None:
         prepared.request_id = request_id
@@ -275,7 +283,14 @@ class SimulatedEngine:
             self._rows.append(row)
             if not row.admitted:
                 row.admitted = True
+                self._share(row)
                 events.append(Admitted(request_id=row.request_id, prompt_tokens=row.prompt_tokens))
+
+    def _share(self, row: _Row) -> None:
+        siblings = row.request.siblings
+        if siblings is not None and siblings == self._siblings:
+            row.cached_tokens = max(0, row.prompt_tokens - 1)
+        self._siblings = siblings
 
     def _make_room(self, events: list[Event]) -> None:
         """The youngest rows give way while all together have outgrown the grant; one alone, until there is a larger one."""
@@ -305,7 +320,13 @@ class SimulatedEngine:
 
     def _emit(self, row: _Row, events: list[Event]) -> bool:
         """One token; True when it was the last."""
-        word = f"w{row.emitted}" if row.emitted == 0 else f" w{row.emitted}"
+        if row.request.echo and not row.echoed:
+            row.echoed = True
+            events.append(simulated_text.echo(row.request_id, row.request.prompt, row.request.logprobs))
+        if row.max_tokens == 0:
+            self._finish(row, "length", events)
+            return True
+        word = simulated_text.answer_word(row.emitted)
         row.unsent += (row.emitted,)
         row.emitted += 1
         self._emitted += 1
@@ -322,12 +343,12 @@ class SimulatedEngine:
 
     def _say(self, row: _Row, text: str, events: list[Event]) -> None:
         if text:
-            events.append(TextDelta(request_id=row.request_id, text=text, tokens=row.unsent))
+            events.append(simulated_text.delta(row.request_id, text, row.unsent, row.request.logprobs))
             row.unsent = ()
 
     def _finish(self, row: _Row, reason: FinishReason, events: list[Event]) -> None:
         self._say(row, row.stops.flush(), events)
-        usage = Usage(prompt_tokens=row.prompt_tokens, completion_tokens=row.emitted)
+        usage = Usage(prompt_tokens=row.prompt_tokens, completion_tokens=row.emitted, cached_tokens=row.cached_tokens)
         stop = row.stops.matched
         events.append(Finished(request_id=row.request_id, reason=reason, usage=usage, stop_sequence=stop))
 
@@ -348,16 +369,6 @@ class SimulatedEngine:
     def _total_bytes(self) -> int:
         tokens = sum(row.prompt_tokens + row.emitted for row in self._rows)
         return self._simulate.weights_bytes + tokens * self._simulate.kv_bytes_per_token
-
-
-def _count_tokens(request: TextRequest) -> int:
-    prompt = request.prompt
-    if isinstance(prompt, ChatPrompt):
-        return sum(len((message.content or "").split()) for message in prompt.messages)
-    if isinstance(prompt, TokenPrompt):
-        return len(prompt.tokens)
-    text = prompt.text if isinstance(prompt, TextPrompt) else f"{prompt.prefix} {prompt.suffix}"
-    return len(text.split())
 
 
 def _abort() -> None:

@@ -4,7 +4,7 @@
 
     main thread (asyncio)                      device thread (device_thread.py)
       frames in ──> LoadModel, Close, … ──────>  commands, in order
-                    Submit ─> prepare on a thread ──> engine.submit
+                    Submit ─> prepare on a thread ──> engine.submit   (here, where an engine prepares at once)
                     Cancel ───────────────────>  engine.cancel; the next step answers
       frames out <───────────────────────────  one Events frame a tick
 
@@ -35,7 +35,7 @@ from typing import Any
 from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
 from engines.heap import set_up_heap
-from engines.interface import TextEngine
+from engines.interface import PreparesAtOnce, TextEngine
 from engines.wire import (
     Cancel,
     Chunk,
@@ -85,6 +85,7 @@ class Worker:
             on_end=lambda status: self._call(self._end, status),
         )
         self._engine: TextEngine | None = None
+        self._prepares_at_once = False
         self._chunks = ChunkAssembler()
         self._preparing: set[int] = set()  # submitted, not yet handed to the device thread
         self._handing_over = threading.Lock()  # a request is either in that set or known to the device thread
@@ -130,7 +131,10 @@ class Worker:
             raise FrameError(f"request {request_id} was submitted before the model was ready")
         what = self._chunks.take_request(request_id) if request is None else request
         self._preparing.add(request_id)
-        self._unprepared.put((self._engine, request_id, what))
+        if self._prepares_at_once and not isinstance(what, bytes):
+            self._prepare(self._engine, request_id, what)
+        else:
+            self._unprepared.put((self._engine, request_id, what))
 
     def _prepare_all(self) -> None:
         """A thread that prepares: a template or a long prompt may take its time."""
@@ -140,8 +144,11 @@ class Worker:
     def _prepare(self, engine: TextEngine, request_id: int, what: TextRequest | bytes) -> None:
         """Prepares a request and hands it over to the device thread."""
         prepared = failure = None
+        whole = False
         try:
-            prepared = engine.prepare(decode_request(what) if isinstance(what, bytes) else what)
+            request = decode_request(what) if isinstance(what, bytes) else what
+            whole = request.whole
+            prepared = engine.prepare(request)
         except EngineError as error:
             failure = to_wire(error)
         except (Exception, SystemExit) as error:
@@ -152,7 +159,7 @@ class Worker:
                 return  # cancelled meanwhile, and answered then
             self._preparing.discard(request_id)
             if failure is None:
-                self._device.submit(request_id, prepared)
+                self._device.submit(request_id, prepared, whole=whole)
             else:
                 self._answer(Failed(request_id=request_id, error=failure))
 
@@ -178,6 +185,7 @@ class Worker:
 
     def _ready(self, engine: TextEngine) -> None:
         self._engine = engine
+        self._prepares_at_once = isinstance(engine, PreparesAtOnce) and engine.prepares_at_once
 
     def _end(self, status: int) -> None:
         self._status = status

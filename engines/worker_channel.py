@@ -62,18 +62,18 @@ class Channel(asyncio.Protocol):
         """False when the gateway is so far behind that no more should be made for it."""
         return self._queued_bytes < OUTGOING_BOUND_BYTES
 
-    def post(self, frames: Iterable[bytes]) -> None:
-        """Queues encoded frames; they leave in the order of the calls."""
+    def post(self, frames: Iterable[bytes], *, at_once: bool = False) -> None:
+        """Queues encoded frames; they leave in the order of the calls. ``at_once``: no others follow soon, so do not wait."""
         with self._lock:
             for frame in frames:
                 self._frames.append(frame)
                 self._queued_bytes += len(frame)
-            if self._scheduled or self._descriptor is None:
+            if self._descriptor is None or (self._scheduled and not at_once):
                 return
-            rest_s = self._rest_until - time.monotonic()
+            rest_s = 0.0 if at_once else self._rest_until - time.monotonic()
             if rest_s <= 0:
                 self._write()
-            if not self._frames:
+            if not self._frames or self._scheduled:
                 return
             self._scheduled = True
         self._loop.call_soon_threadsafe(self._flush_in, rest_s)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from gateway.metrics import Metrics
 from gateway.middleware.access_log import AccessLog
@@ -21,14 +19,21 @@ from gateway.middleware.origin_guard import OriginGuard
 from gateway.middleware.request_id import RequestId
 from gateway.registry.catalog import Catalog
 from gateway.residency_metrics import ResidencyMetrics
-from gateway.routes import admin, openai, operations, unbuilt
+from gateway.routes import admin, openai, openapi, operations, text_tools, unbuilt
 from gateway.services import Residency, Services
 from gateway.settings import ServerSettings, Settings
 
 __all__ = ["ROUTES", "create_app", "middleware"]
 
 # Looked through in order: what is asked most comes first.
-ROUTES: list[BaseRoute] = [*openai.ROUTES, *operations.ROUTES, *admin.ROUTES, *unbuilt.ROUTES]
+ROUTES: list[BaseRoute] = [
+    *openai.ROUTES,
+    *operations.ROUTES,
+    *openapi.ROUTES,
+    *text_tools.ROUTES,
+    *admin.ROUTES,
+    *unbuilt.ROUTES,
+]
 
 
 def middleware(server: ServerSettings, metrics: Metrics) -> list[Middleware]:
@@ -49,11 +54,7 @@ def middleware(server: ServerSettings, metrics: Metrics) -> list[Middleware]:
 def create_app(settings: Settings, catalog: Catalog, residency: Residency) -> Starlette:
     """The app. Whoever serves it starts and stops the residency."""
     metrics = Metrics()
-    app = Starlette(
-        routes=ROUTES,
-        middleware=middleware(settings.server, metrics),
-        exception_handlers={HTTPException: _raise},
-    )
+    app = _App(routes=ROUTES, middleware=middleware(settings.server, metrics))
     app.router.redirect_slashes = False  # a redirect would leave the guards' view of the path
     services = Services(settings=settings, catalog=catalog, residency=residency, metrics=metrics)
     metrics.active.set_function(lambda: len(services.live))
@@ -62,6 +63,11 @@ def create_app(settings: Settings, catalog: Catalog, residency: Residency) -> St
     return app
 
 
-async def _raise(_request: Request, error: Exception) -> Response:
-    """Leaves the router's errors to the error boundary, which knows the path's envelope."""
-    raise error
+class _App(Starlette):
+    """Starlette without error handling of its own: the error boundary knows the path's envelope."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = self.router
+        for middleware in reversed(self.user_middleware):
+            app = middleware.cls(app, *middleware.args, **middleware.kwargs)
+        return app

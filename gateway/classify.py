@@ -34,5 +34,6 @@ def classify(services: Services, name: str, tasks: tuple[Task, ...]) -> Resolved
         offer = f"suitable: {', '.join(suitable)}" if suitable else "the registry has no suitable model"
         raise WrongModelKind(f"{model.id!r} is {_KINDS[model.task]}; {offer}", param="model")
     if model.error is not None:
+        services.residency.note_files(model)
         raise model.error
     return model

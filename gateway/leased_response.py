@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from engines.wire import Event, Failed, Finished, TextDelta, TextRequest
@@ -36,7 +37,8 @@ from gateway.services import Lease, Services
 __all__ = ["MAX_CHOICES_AT_ONCE", "MAX_WAITING_BYTES", "LeasedResponse"]
 
 MAX_WAITING_BYTES = 4 * 1024**2
-MAX_CHOICES_AT_ONCE = 8  # of one request: a long list of prompts must not take the model from everybody else
+# Of one request: a long list of prompts must not take the model from everybody else. Choices of one prompt are never parted.
+MAX_CHOICES_AT_ONCE = 8
 
 Outcome = Literal["ok", "error", "cancelled"]
 
@@ -62,7 +64,7 @@ class LeasedResponse:
     ) -> None:
         self._services = services
         self._model = model
-        self._requests = requests
+        self._requests = requests if stream is not None else [_whole(request) for request in requests]
         self._stream = stream
         self._body = body
         self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
@@ -132,22 +134,25 @@ class LeasedResponse:
             self._outbox.fail(InternalError("the gateway failed to serve this request; its log says why"))
 
     async def _serve(self, lease: Lease) -> None:
-        """Every choice, several at a time; the first error ends all."""
+        """Every choice, the prompts several at a time; the first error ends all."""
         if len(self._requests) == 1:
             await self._serve_choice(lease, 0, self._requests[0])
             return
-        places = asyncio.Semaphore(MAX_CHOICES_AT_ONCE)
+        prompts = _by_prompt(self._requests)
+        places = asyncio.Semaphore(max(1, MAX_CHOICES_AT_ONCE // len(prompts[0])))
 
-        async def serve_in_turn(index: int, request: TextRequest) -> None:
-            async with places:
-                await self._serve_choice(lease, index, request)
+        async def serve_in_turn(choices: Sequence[int]) -> None:
+            async with places, asyncio.TaskGroup() as group:
+                # Their tasks begin one after the other, and so does what is submitted.
+                for index in choices:
+                    group.create_task(self._serve_choice(lease, index, self._requests[index]))
 
         try:
             async with asyncio.TaskGroup() as group:
-                for index, request in enumerate(self._requests):
-                    group.create_task(serve_in_turn(index, request))
+                for choices in prompts:
+                    group.create_task(serve_in_turn(choices))
         except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
+            raise _first(errors) from errors
 
     async def _serve_choice(self, lease: Lease, index: int, request: TextRequest) -> None:
         events = lease.stream(request)
@@ -175,7 +180,7 @@ class LeasedResponse:
         if self._first_text_s is None and delta.text:
             self._first_text_s = time.perf_counter() - self._began_s
         self._tokens += len(delta.tokens)
-        self._outbox.put(index, delta.text)
+        self._outbox.put(index, delta.text, delta.logprobs)
         if self._stream is not None and self._outbox.waiting_bytes > MAX_WAITING_BYTES:
             self._cut()
 
@@ -226,7 +231,9 @@ class LeasedResponse:
         if self._outbox.error is not None:
             return self._outbox.error
         pieces = sorted(self._outbox.take(), key=lambda piece: piece.index)
-        body = self._body([Completion(piece.index, piece.text, self._finishes[piece.index]) for piece in pieces])
+        body = self._body(
+            [Completion(piece.index, piece.text, self._finishes[piece.index], piece.logprobs) for piece in pieces]
+        )
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -240,7 +247,8 @@ class LeasedResponse:
 
     def _account(self, scope: Scope, outcome: Outcome) -> None:
         finishes = self._finishes.values()
-        prompt_tokens = sum(finish.usage.prompt_tokens for finish in finishes)
+        read = {self._requests[index].siblings or -index: finish for index, finish in self._finishes.items()}
+        prompt_tokens = sum(finish.usage.prompt_tokens for finish in read.values())  # a prompt is read once
         whole = len(finishes) == len(self._requests)
         completion_tokens = sum(finish.usage.completion_tokens for finish in finishes) if whole else self._tokens
         self._services.metrics.answered(
@@ -253,6 +261,29 @@ class LeasedResponse:
         note(scope, model=self._model.id, outcome=outcome, tokens=completion_tokens)
         if self._outbox.error is not None:
             note(scope, code=self._outbox.error.code)
+
+
+def _whole(request: TextRequest) -> TextRequest:
+    """Its worker need not send text as it comes."""
+    return msgspec.structs.replace(request, whole=True)
+
+
+def _by_prompt(requests: Sequence[TextRequest]) -> list[list[int]]:
+    """The requests' indices, those of one prompt together."""
+    prompts: list[list[int]] = []
+    for index, request in enumerate(requests):
+        if request.siblings is not None and index > 0 and request.siblings == requests[index - 1].siblings:
+            prompts[-1].append(index)
+        else:
+            prompts.append([index])
+    return prompts
+
+
+def _first(errors: BaseException) -> BaseException:
+    """The first error in a tree of groups."""
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    return errors
 
 
 def _in_flight(error: GatewayError) -> GatewayError:

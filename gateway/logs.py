@@ -20,6 +20,7 @@ __all__ = ["LineFormatter", "configure_logging", "log_event", "note", "notes_of"
 
 _FIELDS = "innkeeper_fields"
 _NOTES = "log"
+_OFTEN_CHARACTERS = 32
 _QUOTED = re.compile('[ "=]')
 
 
@@ -61,7 +62,16 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     text = str(value)
+    return _quoted_often(text) if len(text) < _OFTEN_CHARACTERS else _quoted(text)
+
+
+def _quoted(text: str) -> str:
     return text if text.isprintable() and not _QUOTED.search(text) and text else json.dumps(text)
+
+
+_quoted_often = lru_cache(maxsize=256)(
+    _quoted
+)  # methods, paths, models and clients come again and again, request ids do not
 
 
 def _shown_time(seconds: float) -> str:

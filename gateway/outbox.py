@@ -1,20 +1,34 @@
 """Between the worker's pace and the client's: pieces of one answer that were made and not yet sent.
 
 A delta is a piece of its own, so that a stream has the events its model made. Behind a client so slow that ``separate`` of
-them wait, deltas of a choice join into its last piece, so that what waits more costs its text and no framing.
+them wait, deltas of a choice join into its last piece, so that what waits more costs its text and no framing. Log-probabilities
+stay with the text whose tokens they are of.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from engines.wire import Finished
+from engines.wire import Finished, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.protocols.completion import Piece
 
 __all__ = ["SEPARATE_PIECES", "Outbox"]
 
 SEPARATE_PIECES = 256
+_LOGPROB_BYTES = 100  # about what a token or an alternative with its log-probability takes as JSON
+
+
+class _Waiting:
+    """A piece that may still grow."""
+
+    __slots__ = ("index", "logprobs", "texts")
+
+    def __init__(self, index: int, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+        self.index = index
+        self.texts = [text]
+        self.logprobs = [*logprobs] if logprobs else []
 
 
 class Outbox:
@@ -25,28 +39,30 @@ class Outbox:
 
     def __init__(self, separate: int = SEPARATE_PIECES) -> None:
         self._separate = separate
-        self._pieces: list[tuple[int, list[str]]] = []  # choice and texts
-        self._last: dict[int, list[str]] = {}  # the texts of each choice's last piece
+        self._pieces: list[_Waiting] = []
+        self._last: dict[int, _Waiting] = {}  # each choice's last piece
         self._finishes: dict[int, Finished] = {}
         self._waiter: asyncio.Future[bool] | None = None  # the sender's, while it waits
         self._waits_for_end = False
         self.ended = False  # nothing more will be put: closed or failed
         self.error: GatewayError | None = None
-        self.waiting_bytes = 0  # UTF-8 bytes of text that were put and not taken
+        self.waiting_bytes = 0  # that were put and not taken: UTF-8 of text, about what log-probabilities take
 
-    def put(self, index: int, text: str) -> None:
-        """Adds text of choice ``index``."""
-        if self.ended or not text:
+    def put(self, index: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
+        """Adds text of choice ``index``, and its tokens where they are shown. Either may be empty."""
+        if self.ended or not (text or logprobs):
             return
-        self._add(index, text)
+        self._add(index, text, logprobs)
         self.waiting_bytes += len(text) if text.isascii() else len(text.encode())
+        if logprobs:
+            self.waiting_bytes += _LOGPROB_BYTES * sum(1 + len(token.top) for token in logprobs)
 
     def finish(self, index: int, finish: Finished) -> None:
         """Adds the end of choice ``index``."""
         if self.ended:
             return
         if index not in self._last:
-            self._add(index, "")
+            self._add(index, "", ())
         self._finishes[index] = finish
 
     def close(self) -> None:
@@ -63,8 +79,13 @@ class Outbox:
     def take(self) -> list[Piece]:
         """All that waits, in order; the end of a choice comes with its last piece."""
         pieces = [
-            Piece(index, "".join(texts), self._finishes.get(index) if texts is self._last[index] else None)
-            for index, texts in self._pieces
+            Piece(
+                piece.index,
+                "".join(piece.texts),
+                self._finishes.get(piece.index) if piece is self._last[piece.index] else None,
+                tuple(piece.logprobs),
+            )
+            for piece in self._pieces
         ]
         self._pieces.clear()
         self._last.clear()
@@ -97,13 +118,14 @@ class Outbox:
             self._waits_for_end = False
             self._waiter = None
 
-    def _add(self, index: int, text: str) -> None:
+    def _add(self, index: int, text: str, logprobs: Sequence[TokenLogprob]) -> None:
         last = self._last.get(index)
         if last is not None and len(self._pieces) >= self._separate:
-            last.append(text)
+            last.texts.append(text)
+            last.logprobs += logprobs
         else:
-            self._last[index] = texts = [text]
-            self._pieces.append((index, texts))
+            self._last[index] = piece = _Waiting(index, text, logprobs)
+            self._pieces.append(piece)
         if not self._waits_for_end:
             self._wake()
 

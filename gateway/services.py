@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from engines.wire import Event, TextRequest
+from engines.wire import DecodeTokens, EncodeChat, EncodeText, Event, TextRequest, TokenizerAnswer
 from gateway.live import LiveResponses
 from gateway.metrics import Metrics
 from gateway.protocols.options import Limits
@@ -23,7 +23,7 @@ from gateway.residency.reload import Reload
 from gateway.residency.values import AdminAnswer, UnloadMode
 from gateway.settings import Settings
 
-__all__ = ["Lease", "Residency", "Services", "services_of"]
+__all__ = ["Lease", "Residency", "Services", "Tokenizer", "services_of"]
 
 
 class Lease(Protocol):
@@ -31,6 +31,21 @@ class Lease(Protocol):
 
     def stream(self, request: TextRequest) -> AsyncIterator[Event]:
         """The request's events, the last of them terminal. Closing it cancels the request in the worker."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Token ids of any model, loaded or not."""
+
+    async def ask(
+        self,
+        model: ResolvedModel,
+        what: EncodeText | EncodeChat | DecodeTokens,
+        *,
+        texts: bool = False,
+        pieces: bool = False,
+    ) -> TokenizerAnswer:
+        """Takes no lease and loads nothing. GatewayError when there is no answer."""
         ...
 
 
@@ -48,6 +63,13 @@ class Residency(Protocol):
 
     def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AbstractAsyncContextManager[Lease]:
         """Waits for the model and leases it. GatewayError when it cannot be had."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def note_files(self, model: ResolvedModel) -> None:
+        """Tells it of a model whose files were repaired, replaced or lost since it last heard of them."""
         ...
 
     def statistics(self) -> Any:

@@ -37,6 +37,7 @@ models:
     for i in range(MODELS)
 )
 QUIET_TIMEOUT_S = 60
+CLOSING_TIMEOUT_S = 30
 WARM_UP_SHARE = 0.1
 MAX_GROWTH = 0.05
 
@@ -45,9 +46,12 @@ MAX_GROWTH = 0.05
 class Reading:
     """What must not grow."""
 
-    descriptors: int
+    descriptors: Counter[str]  # by what they are
     tasks: int
     resident_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.descriptors.total()} descriptors, {self.tasks} tasks, {self.resident_bytes} resident bytes"
 
 
 def main() -> int:
@@ -94,12 +98,12 @@ async def soak(url: str, pid: int, options: argparse.Namespace) -> list[str]:
         before = await quiet_reading(client, pid)
         print(f"soak: after {warm_up:.0f} s of warm-up: {before}", flush=True)
         await traffic(client, rng, options.seconds - warm_up, options.rate, outcomes)
-        after = await quiet_reading(client, pid)
+        after = await quiet_reading(client, pid, before)
         print(f"soak: after {options.seconds:.0f} s: {after}; {dict(outcomes)}", flush=True)
         status = (await client.get("/admin/status")).json()
     problems = []
-    if after.descriptors > before.descriptors:
-        problems.append(f"open descriptors grew from {before.descriptors} to {after.descriptors}")
+    if more := after.descriptors - before.descriptors:
+        problems.append(f"open descriptors grew by {dict(more)}")
     if after.tasks > before.tasks:
         problems.append(f"asyncio tasks grew from {before.tasks} to {after.tasks}")
     growth = after.resident_bytes / before.resident_bytes - 1
@@ -162,8 +166,11 @@ async def request(client: httpx.AsyncClient, rng: random.Random, outcomes: Count
         outcomes[f"unexpected {response.status_code}"] += 1
 
 
-async def quiet_reading(client: httpx.AsyncClient, pid: int) -> Reading:
-    """Waits until no lease is out and nothing moves, then reads."""
+async def quiet_reading(client: httpx.AsyncClient, pid: int, before: Reading | None = None) -> Reading:
+    """Waits until no lease is out and nothing moves, then reads: until there are no more descriptors than before.
+
+    The last connections may still be closing, so without an earlier reading the least of a second's is what stays.
+    """
     deadline = time.monotonic() + QUIET_TIMEOUT_S
     while time.monotonic() < deadline:
         status = (await client.get("/admin/status")).json()
@@ -176,17 +183,30 @@ async def quiet_reading(client: httpx.AsyncClient, pid: int) -> Reading:
     metrics = (await client.get("/v1/metrics")).json()
     tasks = int(metrics["innkeeper_asyncio_tasks"]["samples"][0]["value"])
     readings = []
-    for _ in range(20):  # the connection of the last request may still be closing: the least is what stays
+    for _ in range(20 if before is None else 20 * CLOSING_TIMEOUT_S):
         readings.append(read_process(pid, tasks))
+        if before is not None and readings[-1].descriptors <= before.descriptors:
+            if more := readings[0].descriptors - before.descriptors:
+                print(f"soak: {dict(more)} more were open for {0.05 * (len(readings) - 1):.1f} s", flush=True)
+            return readings[-1]
         await asyncio.sleep(0.05)
-    return min(readings, key=lambda reading: reading.descriptors)
+    return min(readings, key=lambda reading: reading.descriptors.total())
 
 
 def read_process(pid: int, tasks: int) -> Reading:
     """Descriptors and resident bytes of a process (Linux)."""
-    descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    descriptors = Counter(kind for kind in map(described, Path(f"/proc/{pid}/fd").iterdir()) if kind is not None)
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return Reading(descriptors, tasks, pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def described(descriptor: Path) -> str | None:
+    """What an open descriptor is, without its number; None when it is closed by now."""
+    try:
+        target = str(descriptor.readlink())
+    except FileNotFoundError:
+        return None
+    return target.partition(":[")[0] if target.startswith(("socket:", "pipe:")) else target
 
 
 def children(pid: int) -> list[int]:

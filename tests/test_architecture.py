@@ -30,6 +30,7 @@ RANKS = {
     "gateway.request_reader": 3,
     "gateway.corked_transport": 3,
     "gateway.departure": 3,
+    "gateway.watched_response": 3,
     "gateway.protocols": 2,
     "gateway.classify": 2,
     "gateway.residency": 2,

@@ -15,10 +15,11 @@ from gateway import errors
 from gateway.errors import GatewayError
 from gateway.metrics import Metrics
 from gateway.protocols import admin, openai_chat, openai_completions
+from gateway.protocols import text_tools as text_tools_protocol
 from gateway.protocols.options import OptionTables
 from gateway.residency_metrics import ResidencyMetrics
 from gateway.routes import admin as admin_routes
-from gateway.routes import openai, operations, unbuilt
+from gateway.routes import openai, openapi, operations, text_tools, unbuilt
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 SETTLED_ELSEWHERE = {"insufficient_scope", "origin_not_allowed", "host_not_allowed", "model_pinned", "model_busy"}
@@ -43,7 +44,7 @@ def quoted(text: str) -> list[str]:
 def test_routes_are_exactly_those_that_are_built() -> None:
     built = {
         (method, route.path)
-        for route in (*operations.ROUTES, *openai.ROUTES, *admin_routes.ROUTES)
+        for route in (*operations.ROUTES, *openapi.ROUTES, *openai.ROUTES, *text_tools.ROUTES, *admin_routes.ROUTES)
         for method in (route.methods or set()) - {"HEAD"}
     }
     told = set()
@@ -78,6 +79,12 @@ def test_options_are_exactly_the_tables(title: str, tables: OptionTables) -> Non
     assert [name for name, _ in refused] == sorted(tables.refused)
     for name, neutral in refused:
         assert len(tables.refused[name]) == (neutral.count(" or ") + 1 if neutral else 0), name
+
+
+def test_options_of_text_tools_are_exactly_the_table() -> None:
+    told = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(section("### `POST /tokenize`"))[1:]}
+    told["messages"] |= told["prompt"]
+    assert told == {kind: set(names) for kind, names in text_tools_protocol.OPTIONS_OF.items()}
 
 
 def test_status_fields_are_exactly_those_of_the_snapshot() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.tokenizers.bpe import BytePairModel
 from engines.gguf.tokenizers.detokenizer import StreamingDetokenizer
+from engines.gguf.tokenizers.infill import infill_ids
 from engines.gguf.tokenizers.specials import SpecialSplitter
 from engines.gguf.tokenizers.spm import SentencePieceModel
 from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary
@@ -61,6 +62,7 @@ class GgufTokenizer:
         self.templates: dict[str, str] = _templates(metadata)
         """Chat templates by name; the main one is "default"."""
         self.chat_template = self.templates.get("default")
+        self._infill = infill_ids(metadata, vocabulary.texts)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> GgufTokenizer:
@@ -87,20 +89,22 @@ class GgufTokenizer:
         add_eos: bool | None = False,
         parse_special: bool = False,
         guard: str = "",
+        at_start: bool = True,
     ) -> list[int]:
         """The ids of ``text``.
 
         ``add_bos``, ``add_eos``: None asks the file; an EOS is not added unless asked for, since no answer follows one.
         ``parse_special``: control tokens spelled out in the text are those tokens; otherwise they are plain text.
         User-defined tokens are found either way. ``guard`` is a character that keeps what it was put into from being read
-        as a control token, and is itself no text (see :meth:`guarded`). Lone surrogates become U+FFFD.
+        as a control token, and is itself no text (see :meth:`guarded`). Lone surrogates become U+FFFD. ``at_start``: False
+        where another text stands right before this one, so that SentencePiece puts no space between them.
         """
         if _SURROGATES.search(text):
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         ids: list[int] = []
         if self.bos_id is not None and (self.add_bos if add_bos is None else add_bos):
             ids.append(self.bos_id)
-        after_special = True
+        after_special = at_start
         for part in (self._all_specials if parse_special else self._verbatim).split(text):
             if isinstance(part, int):
                 ids.append(part)
@@ -114,6 +118,19 @@ class GgufTokenizer:
         if self.eos_id is not None and (self.add_eos if add_eos is None else add_eos):
             ids.append(self.eos_id)
         return ids
+
+    def encode_infill(self, prefix: str, suffix: str) -> list[int] | None:
+        """The ids after which comes what stands between the two texts; None where the vocabulary has none for that.
+
+        Prefix, suffix, then the gap, each behind its token; BOS first where the file wants one. The suffix goes on where the
+        gap ends. Control tokens spelled out in either are text.
+        """
+        if self._infill is None:
+            return None
+        ids = [self.bos_id] if self.bos_id is not None and self.add_bos else []
+        ids += [self._infill.prefix, *self.encode(prefix, add_bos=False)]
+        ids += [self._infill.suffix, *self.encode(suffix, add_bos=False, at_start=False)]
+        return [*ids, self._infill.middle]
 
     def guarded(self, text: str, guard: str) -> str:
         """``text`` with ``guard`` put into each control token spelled out in it, after its first character."""

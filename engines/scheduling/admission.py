@@ -57,12 +57,13 @@ class KvAdmission:
         """KV bytes of a batch of rows that grow to these lengths, in tokens."""
         return len(rows) * self.cost.row_bytes(max(rows, default=0))
 
-    def fits(self, rows: Sequence[int]) -> bool:
-        return self.grant_bytes is None or self.projected_bytes(rows) <= self.grant_bytes
+    def fits(self, rows: Sequence[int], beside: int = 0) -> bool:
+        """Whether the grant holds them, and so many bytes beside."""
+        return self.grant_bytes is None or self.projected_bytes(rows) + beside <= self.grant_bytes
 
-    def decide(self, row: int, running: Sequence[int]) -> Decision:
-        """May a row that grows to ``row`` tokens join rows that grow to ``running`` tokens?"""
-        if self.fits([*running, row]):
+    def decide(self, row: int, running: Sequence[int], beside: int = 0) -> Decision:
+        """May a row that grows to ``row`` tokens join rows that grow to ``running`` tokens, with so many bytes beside?"""
+        if self.fits([*running, row], beside):
             return Decision.ADMIT
         return Decision.WAIT if self.fits([row]) else Decision.GROW
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Pacer"]
+__all__ = ["FIRST_CHUNK", "LARGEST_CHUNK", "Pacer"]
 
 TARGET_S = 0.7  # what a chunk aims at
 LIMIT_S = 1.0  # what it may come to

@@ -8,6 +8,9 @@ Where kernels are lazy the batch runs one token ahead: when a token is reported,
 early loses that token; one that is preempted draws the same one again when it resumes, since a draw depends only on the
 row's seed and the token's position.
 
+Siblings, rows of one prompt, read it once: those that can start when it has been read join together with copies of its cache,
+and it is kept for the others while the grant has room.
+
 A row that the KV grant could not hold even alone is passed over: ``growth`` says what it lacks, and a larger grant or a denial
 ends its wait.
 """
@@ -16,20 +19,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol, cast
 
 import mlx.core as mx
-from mlx_lm.generate import PromptProcessingBatch, StopSequences
+from mlx_lm.generate import StopSequences
 from mlx_lm.models.cache import make_prompt_cache
 
-from engines.scheduling.admission import KV_STEP, Decision, KvAdmission
+from engines.scheduling.admission import Decision, KvAdmission
 from engines.scheduling.growth import GROWTH_WAIT_S, asked, asked_ahead
-from engines.scheduling.pacing import LARGEST_CHUNK, Pacer
-from engines.text.cache_room import fit
+from engines.scheduling.pacing import Pacer
 from engines.text.decoding_batch import DecodingBatch
-from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.draws import RowDraw
+from engines.text.logprobs import PendingScore
+from engines.text.prefill import Prefill, prompt_scores
+from engines.text.row import Row, RowEvent, RowRead, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.shared_prompt import PromptShelf, SharedPrompt
 
 __all__ = ["Batcher", "LanguageModel", "can_batch"]
 
@@ -45,22 +51,6 @@ class LanguageModel(Protocol):
 def can_batch(model: LanguageModel) -> bool:
     """Whether every layer's cache can hold several rows. One that cannot means a width of 1."""
     return all(hasattr(cache, "merge") for cache in make_prompt_cache(model))
-
-
-@dataclass
-class _Prefill:
-    """The row whose prompt is being read."""
-
-    row: Row
-    batch: PromptProcessingBatch
-    done: int = 0  # tokens already in its cache
-
-
-def _chunk_end(start: int, tokens: int) -> int:
-    """Where a chunk of at most so many tokens ends: on a step of the caches where it reaches one, so that they grow in place."""
-    end = start + tokens
-    step = end // KV_STEP * KV_STEP
-    return step if step > start else end
 
 
 class Batcher:
@@ -96,7 +86,8 @@ class Batcher:
         self._runs_ahead = runs_ahead
         self._clock = clock
         self._queue: deque[Row] = deque()
-        self._prefill: _Prefill | None = None
+        self._prefill: Prefill | None = None
+        self._shelf = PromptShelf()
         self._decoding: DecodingBatch | None = None  # None where no row decodes, never empty
         self._rows: dict[int, Row] = {}  # of the rows that decode
         self._decode_ticks = 0
@@ -109,9 +100,9 @@ class Batcher:
     @property
     def kv_bytes(self) -> int:
         """Bytes the rows' caches hold now."""
-        caches = [*(self._prefill.batch.prompt_cache if self._prefill else ())]
+        caches = [*(self._prefill.cache if self._prefill else ())]
         caches += self._decoding.prompt_cache if self._decoding else ()
-        return sum(cache.nbytes for cache in caches)
+        return cast(int, sum(cache.nbytes for cache in caches)) + self._shelf.held_bytes
 
     def submit(self, row: Row) -> None:
         """Queues a row. Its id must be new."""
@@ -119,6 +110,11 @@ class Batcher:
 
     def cancel(self, row_id: int) -> bool:
         """Lets a row go, wherever it is; no event of it follows. False where there is none of this id."""
+        found = self._let_go(row_id)
+        self._tidy()
+        return found
+
+    def _let_go(self, row_id: int) -> bool:
         if self._prefill is not None and self._prefill.row.id == row_id:
             self._prefill = None
             return True
@@ -137,6 +133,7 @@ class Batcher:
         self._prefill = None
         self._decoding = None
         self._rows.clear()
+        self._shelf.clear()
 
     def step(self) -> list[RowEvent]:
         """One tick. At most one chunk of prefill or one token a row; a row that is started is answered at once."""
@@ -149,7 +146,11 @@ class Batcher:
                 self._prefill_chunk(events)
             else:
                 self._decode(events)
+        self._tidy()
         return events
+
+    def _tidy(self) -> None:
+        self._shelf.tidy(self._queue, self._rows.values(), self._clock())
 
     # --- joining ---
 
@@ -161,76 +162,107 @@ class Batcher:
         return row.waits_until is not None and self._clock() >= row.waits_until
 
     def _start_next(self, events: list[RowEvent]) -> None:
-        """Starts the head of the queue where there is a place for it."""
-        while self._prefill is None and len(self._rows) < self._width:
-            row = self._take_next(events)
-            if row is None:
-                return
-            self._prefill = _Prefill(row, self._prompt_batch(row))
+        """Starts the rows at the head of the queue for which there is a place, until one's prompt has to be read."""
+        while self._prefill is None and (row := self._next(events)) is not None:
+            beside = self._shelf.projected_bytes(self.admission.cost)
+            kept = self.admission.fits([*self._lengths(), self._projected(row)], beside)
+            if self._shelf.serves(row):
+                self._join_siblings(self._siblings(events, beside if kept else 0), events, keep=kept)
+                continue
+            if not kept:
+                self._shelf.clear()
+            self._queue.remove(row)
+            self._prefill = Prefill(self._model, replace(row, waits_until=None), merges=self._merge)
             events.append(RowStarted(row.id))
 
-    def _take_next(self, events: list[RowEvent]) -> Row | None:
-        """The first row that may start. None overtakes another, but one that only a larger grant could help."""
+    def _next(self, events: list[RowEvent], joining: Sequence[Row] = (), beside: int = 0) -> Row | None:
+        """The first row that may start beside these, which stays in the queue. None overtakes another, but one that only a
+        larger grant could help."""
+        if len(self._rows) + len(joining) >= self._width:
+            return None
+        running = [*self._lengths(), *map(self._projected, joining)]
         for row in tuple(self._queue):
-            decision = self.admission.decide(self._projected(row), self._lengths())
+            decision = self.admission.decide(self._projected(row), running, beside)
             if decision is Decision.WAIT:
                 return None
             if decision is Decision.ADMIT:
-                self._queue.remove(row)
-                return replace(row, waits_until=None)
+                return row
             if self._gives_up(row):
                 self._queue.remove(row)
                 events.append(RowStopped(row.id))
         return None
 
-    def _prompt_batch(self, row: Row) -> PromptProcessingBatch:
-        cache = make_prompt_cache(self._model)
-        batch = PromptProcessingBatch(
-            self._model,
-            [row.id],
-            [cache] if self._merge else [],
-            tokens=[[]],
-            prefill_step_size=LARGEST_CHUNK,
-            samplers=[cast(Any, row.sampling)],
-            logits_processors=[[]],
-            stop_sequences=[self._stop_sequences],
-            max_tokens=[row.max_tokens],
-        )
-        if not self._merge:
-            batch.prompt_cache = cache
-        return batch
+    def _siblings(self, events: list[RowEvent], beside: int, joining: Sequence[Row] = ()) -> list[Row]:
+        """Takes the rows that may start next with the prompt on the shelf; after ``joining``, which start with it too."""
+        taken = [*joining]
+        while (row := self._next(events, taken, beside)) is not None and self._shelf.serves(row):
+            self._queue.remove(row)
+            taken.append(replace(row, waits_until=None))
+        return taken
 
     def _prefill_chunk(self, events: list[RowEvent]) -> None:
-        """Reads the next chunk of the prompt; with the last one the row joins."""
+        """Reads the next chunk of the prompt; with the last one the row joins, and siblings with it."""
         prefill = self._prefill
         assert prefill is not None
-        row, batch = prefill.row, prefill.batch
-        end = min(_chunk_end(prefill.done, self._pacer.chunk_tokens), len(row.tokens) - 1)
-        if end > prefill.done:
+        row = prefill.row
+        if not prefill.finished:
             started = self._clock()
-            batch.prompt([list(row.tokens[prefill.done : end])])
-            self._pacer.observe(end - prefill.done, self._clock() - started)
-            fit(batch.prompt_cache)
-            prefill.done = end
-        if prefill.done == len(row.tokens) - 1:
-            self._prefill = None
-            self._join(row, batch, events)
+            tokens = prefill.read(self._pacer.chunk_tokens)
+            self._pacer.observe(tokens, self._clock() - started)
+            if row.scores_prompt:
+                events.append(prompt_scores(row.id, prefill.done - tokens, prefill.scores[-1]))
+        elif row.scores_prompt:
+            events.append(prompt_scores(row.id, 0, None))
+        if not prefill.finished:
+            return
+        self._prefill = None
+        if row.siblings is None or not self._merge:
+            self._join([row], prefill.cache, events)
+            return
+        prompt = self._shelf.prompt = SharedPrompt(prefill, self._clock())
+        rows = self._siblings(events, 0, [row])
+        lengths = [*self._lengths(), *map(self._projected, rows)]
+        keep = self.admission.fits(lengths, self.admission.cost.row_bytes(len(prompt.tokens)))
+        self._join_siblings(rows, events, keep=keep, reader=row)
 
-    def _join(self, row: Row, batch: PromptProcessingBatch, events: list[RowEvent]) -> None:
+    def _join_siblings(
+        self, rows: Sequence[Row], events: list[RowEvent], *, keep: bool, reader: Row | None = None
+    ) -> None:
+        """These rows start with the prompt on the shelf; ``reader`` is the one that has read it."""
+        prompt = self._shelf.prompt
+        assert prompt is not None
+        for row in rows:
+            if row is reader:
+                continue
+            events.append(RowStarted(row.id, prompt.cached_tokens))
+            if row.scores_prompt:
+                events += prompt.scores_for(row)
+        decoding = sum(row.max_tokens > 0 for row in rows)
+        cache = prompt.copies(decoding) if keep else prompt.given_up(decoding)
+        if not keep:
+            self._shelf.clear()
+        self._join(rows, cache, events)
+
+    def _join(self, rows: Sequence[Row], cache: list[Any], events: list[RowEvent]) -> None:
+        """Rows of one prompt, whose tokens but for the last are in the cache, begin to decode."""
+        events += [RowRead(row.id) for row in rows if row.max_tokens == 0]
+        rows = [row for row in rows if row.max_tokens > 0]
+        if not rows:
+            return
         joining = DecodingBatch(
             self._model,
-            batch.uids,
-            mx.array([row.tokens[-1]], dtype=mx.uint32),
-            batch.prompt_cache,
-            batch.tokens,
-            batch.samplers,
-            batch.fallback_sampler,
-            batch.logits_processors,
-            batch.stop_sequences,
-            batch.max_tokens,
+            [row.id for row in rows],
+            mx.array([row.tokens[-1] for row in rows], dtype=mx.uint32),
+            cache,
+            [list(row.tokens[:-1]) for row in rows],
+            [RowDraw.of(row) for row in rows],
+            None,  # no sampler to fall back to
+            [[] for _ in rows],
+            [self._stop_sequences for _ in rows],
+            [row.max_tokens for row in rows],
             runs_ahead=self._runs_ahead,
         )
-        self._rows[row.id] = row
+        self._rows |= {row.id: row for row in rows}
         if not self._runs_ahead:
             self._report(joining, events)
         if not joining.uids:
@@ -258,7 +290,8 @@ class Batcher:
             finish = cast(Literal["stop", "length"] | None, response.finish_reason)
             if finish is not None:
                 del self._rows[response.uid]
-            events.append(RowToken(response.uid, response.token, finish, response.logprobs))
+            pending = cast(PendingScore | None, response.logprobs)
+            events.append(RowToken(response.uid, response.token, finish, pending.read() if pending else None))
 
     def _leave(self, row_id: int) -> None:
         batch = self._decoding
@@ -292,6 +325,8 @@ class Batcher:
 
         One that has so alone waits for a larger grant; it ends where it is if there can be none.
         """
+        if not self.admission.fits(self._lengths(), self._shelf.projected_bytes(self.admission.cost)):
+            self._shelf.clear()
         while (lengths := self._lengths()) and not self.admission.fits(lengths):
             if len(lengths) == 1 and self._decoding is not None:
                 (row,) = self._rows.values()
@@ -345,5 +380,6 @@ class Batcher:
                 self._queue[place] = replace(row, most_tokens=most)
                 return []
             del self._queue[place]
+            self._tidy()
             return [RowStopped(row_id) if row.resumed else RowRefused(row_id, row.least_tokens, most)]
         return []

@@ -54,8 +54,11 @@ class ChatEncoder:
         self.template = ChatTemplate(templates.get("default"), specials, tool_use=templates.get("tool_use"), now=now)
         self._override = lru_cache(_OVERRIDES)(lambda source: ChatTemplate(source, specials, now=now))
 
-    def tokens(self, prompt: ChatPrompt) -> list[int]:
+    def tokens(self, prompt: ChatPrompt, *, add_bos: bool | None = None, continues: bool = True) -> list[int]:
         """The ids of the rendered conversation, BOS first where the tokenizer wants one and the template wrote none.
+
+        ``add_bos`` False leaves a BOS to the template alone. ``continues`` False closes a last message of the assistant's
+        where there is no generation prompt; an answer never asks for that, a count may.
 
         NoChatTemplate and TemplateRefused (:mod:`engines.text.templates`).
         """
@@ -73,9 +76,11 @@ class ChatEncoder:
             return value
 
         template = self.template if prompt.template is None else self._override(prompt.template)
-        text = template.render(guarded(messages), prompt.add_generation_prompt, **guarded(prompt.template_kwargs))
+        text = template.render(
+            guarded(messages), prompt.add_generation_prompt, continues, **guarded(prompt.template_kwargs)
+        )
         bos_id = self._tokenizer.bos_id
-        ids = self._tokenizer.encode(text, parse_special=True, guard=guard)
+        ids = self._tokenizer.encode(text, add_bos=add_bos, parse_special=True, guard=guard)
         # The tokenizer's rule and the template may both have put one there.
         return ids[1:] if bos_id is not None and ids[:2] == [bos_id, bos_id] else ids
 

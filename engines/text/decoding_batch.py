@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx_lm.generate import GenerationBatch
 
 from engines.text.cache_room import fit, keep_rows
-from engines.text.sampling import SamplerPlan, SamplingParameters, log_probabilities
+from engines.text.draws import DrawStages, RowDraw
 
 __all__ = ["DecodingBatch"]
 
@@ -19,8 +19,9 @@ __all__ = ["DecodingBatch"]
 class DecodingBatch(GenerationBatch):
     """mlx-lm's batch with our own step.
 
-    ``samplers`` carries each row's :class:`SamplingParameters`, so that joins and leaves keep them in order. Log-probabilities
-    are computed only for rows that ask. ``_next_tokens`` are the tokens last drawn, ``tokens`` what the cache holds.
+    ``samplers`` carries each row's :class:`RowDraw`, so that joins and leaves keep them in order, and a response's ``logprobs``
+    is a :class:`PendingScore` of a row that asked, else None. ``_next_tokens`` are the tokens last drawn, ``tokens`` what the
+    cache holds.
 
     With ``runs_ahead`` the next token is dispatched before the last is reported, as in mlx-lm, so that the device does not
     wait for us. Kernels that compute in the call would only delay each token by the next; without it a token is reported as
@@ -29,7 +30,7 @@ class DecodingBatch(GenerationBatch):
 
     def __init__(self, *fields: Any, runs_ahead: bool) -> None:
         self.runs_ahead = runs_ahead
-        self._plan: SamplerPlan | None = None
+        self._stages: DrawStages | None = None
         self._first_reported = False
         super().__init__(*fields)  # calls _step to draw the first token
 
@@ -39,8 +40,8 @@ class DecodingBatch(GenerationBatch):
         return tokens if self.runs_ahead else (*tokens, cast(int, self._next_tokens[index].item()))
 
     def _step(self) -> tuple[list[int], list[mx.array]]:
-        """Answers the next token of every row, and its log-probabilities (None for a row that did not ask)."""
-        if self._plan is None:
+        """Answers the next token of every row, and its score (None for a row that did not ask)."""
+        if self._stages is None:
             self._draw()
             return [], []
         if self.runs_ahead:
@@ -57,17 +58,24 @@ class DecodingBatch(GenerationBatch):
 
     def _draw(self) -> None:
         """Dispatches the forward pass over the tokens last drawn, and the draw of the next."""
-        rows = cast(list[SamplingParameters], self.samplers)
-        if self._plan is None or self._plan.rows != rows:
-            self._plan = SamplerPlan(rows)
+        rows = cast(list[RowDraw], self.samplers)
+        if self._stages is None or self._stages.rows != rows:
+            self._stages = DrawStages(rows)
+        stages = self._stages
         inputs = self._next_tokens
         logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
+        adjusted, known = logits, None
+        if stages.adjustments.active:
+            mx.async_eval(logits)  # type: ignore[no-untyped-call]  # beside it, the inputs are waited for and the tables made
+            known = cast(list[int], inputs.tolist())
+            stages.adjustments.push(known)
+            adjusted = stages.adjustments.apply(logits)
         # Behind what the cache held before this pass stands its input, and behind that the drawn token.
-        self._next_tokens = self._plan.sample(logits, [len(tokens) + 1 for tokens in self.tokens])
-        logprobs = [log_probabilities(logits[i]) if row.logprobs else None for i, row in enumerate(rows)]
-        self._next_logprobs = cast(list[mx.array], logprobs)
-        mx.async_eval(self._next_tokens, [row for row in logprobs if row is not None])  # type: ignore[no-untyped-call]
-        for tokens, token in zip(self.tokens, cast(list[int], inputs.tolist()), strict=True):
+        self._next_tokens = stages.sampler.sample(adjusted, [len(tokens) + 1 for tokens in self.tokens])
+        scores, arrays = stages.logprobs.read(logits, self._next_tokens)
+        self._next_logprobs = cast(list[mx.array], scores)
+        mx.async_eval(self._next_tokens, arrays)  # type: ignore[no-untyped-call]
+        for tokens, token in zip(self.tokens, known or cast(list[int], inputs.tolist()), strict=True):
             tokens.append(token)
 
     def extend(self, batch: GenerationBatch) -> None:

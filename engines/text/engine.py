@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import mlx.core as mx
 
-from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, InvalidField
+from engines.errors import ContextLengthExceeded, EngineError, EngineFailed
 from engines.gguf import kernels
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
-from engines.scheduling.growth import OPEN_ANSWER
 from engines.scheduling.pacing import Pacer
 from engines.text.adapt import FusedAttention
 from engines.text.batcher import Batcher, LanguageModel
-from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
-from engines.text.sampling import SamplingParameters
-from engines.text.sequence import Detokenizer, TextSequence
+from engines.text.echo import EchoedPrompt
+from engines.text.logprobs import TokenScore
+from engines.text.preparation import PreparedText, RequestPreparer, Tokenizer
+from engines.text.row import Row, RowEvent, RowPrompt, RowRead, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.sequence import TextSequence
 from engines.wire import (
     Admitted,
     ChatPrompt,
@@ -29,40 +28,16 @@ from engines.wire import (
     Finished,
     FinishReason,
     GrowRequest,
-    InfillPrompt,
     MemoryReport,
-    TextPrompt,
     TextRequest,
+    TokenLogprob,
+    TopLogprob,
     to_wire,
 )
 
-__all__ = ["GgufTextEngine", "PreparedText", "Tokenizer"]
+__all__ = ["GgufTextEngine"]
 
 log = logging.getLogger(__name__)
-
-
-class Tokenizer(Protocol):
-    """What the engine asks of a tokenizer; :class:`engines.gguf.tokenizer.GgufTokenizer` is one."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def detokenizer(self, *, keep_leading_space: bool = False) -> Detokenizer: ...
-
-
-@dataclass(frozen=True)
-class PreparedText:
-    """A request that can be served: tokenised and checked."""
-
-    tokens: tuple[int, ...]
-    max_tokens: int
-    least_tokens: int  # prompt and answer: without room for these in the KV grant it is not started
-    expected_tokens: int  # prompt and answer, as projected for admission
-    sampling: SamplingParameters
-    stop: tuple[str, ...]
-    continues: bool  # the answer goes on where the prompt's text ends, so a space that begins it is kept
 
 
 class GgufTextEngine:
@@ -100,7 +75,7 @@ class GgufTextEngine:
         self._attention.open()
         self._info = info
         self._tokenizer = tokenizer
-        self._encode_chat = encode_chat
+        self._preparer = RequestPreparer(tokenizer, encode_chat, info.context)
         self._batcher = Batcher(
             model,
             width=info.width,
@@ -110,7 +85,7 @@ class GgufTextEngine:
             runs_ahead=runs_ahead,
         )
         self._sequences: dict[int, TextSequence] = {}
-        self._ended: list[Event] = []  # terminal events that the next step answers
+        self._ended: list[Event] = []  # events that the next step answers, and nothing else: the last ones of requests
         self._failure: EngineFailed | None = None
 
     @property
@@ -124,68 +99,28 @@ class GgufTextEngine:
     # --- any thread ---
 
     def prepare(self, request: TextRequest) -> PreparedText:
-        """Template, tokenise, check. Raises ContextLengthExceeded, InvalidField, or what the template raises."""
-        if any(not stop for stop in request.stop):
-            raise InvalidField("stop: an empty string cannot be a stop sequence", param="stop")
-        if request.max_tokens is not None and request.max_tokens < 1:
-            raise InvalidField(f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens")
-        tokens = tuple(self._tokens(request))
-        room = self._info.context - len(tokens)
-        if room < 1:
-            raise ContextLengthExceeded(
-                f"The prompt has {len(tokens)} tokens; the context has {self._info.context}, and the answer needs at least 1."
-            )
-        if request.max_tokens is not None and request.max_tokens > room:
-            raise ContextLengthExceeded(
-                f"The prompt has {len(tokens)} tokens and max_tokens asks for {request.max_tokens}, together "
-                f"{len(tokens) + request.max_tokens}; the context has {self._info.context}.",
-                param="max_tokens",
-            )
-        asked = request.max_tokens
-        sampling = request.sampling
-        return PreparedText(
-            tokens=tokens,
-            max_tokens=room if asked is None else asked,
-            least_tokens=len(tokens) + (1 if asked is None else asked),
-            expected_tokens=len(tokens) + (min(room, OPEN_ANSWER) if asked is None else asked),
-            sampling=SamplingParameters(
-                seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                min_p=sampling.min_p,
-            ),
-            stop=request.stop,
-            continues=not (isinstance(request.prompt, ChatPrompt) and request.prompt.add_generation_prompt),
-        )
-
-    def _tokens(self, request: TextRequest) -> Sequence[int]:
-        prompt = request.prompt
-        if isinstance(prompt, ChatPrompt):
-            tokens = self._encode_chat(prompt)
-        elif isinstance(prompt, TextPrompt):
-            tokens = self._tokenizer.encode(prompt.text)
-        elif isinstance(prompt, InfillPrompt):
-            raise InvalidField("suffix: this model has no infill tokens", param="suffix")
-        else:
-            tokens = prompt.tokens
-            vocabulary = self._tokenizer.vocab_size
-            for token in tokens:
-                if not 0 <= token < vocabulary:
-                    raise InvalidField(
-                        f"prompt: token id {token} is not in the vocabulary (0 to {vocabulary - 1})", param="prompt"
-                    )
-        if not tokens:
-            field = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
-            raise InvalidField(f"{field}: empty, there is nothing to continue", param=field)
-        return tokens
+        """Template, tokenise, check (:class:`RequestPreparer`)."""
+        return self._preparer.prepare(request)
 
     # --- device thread ---
 
     def submit(self, request_id: int, prepared: PreparedText) -> None:
-        """Queues a prepared request."""
+        """Queues a prepared request. One that asks for nothing but its prompt is answered by the next step."""
         detokenizer = self._tokenizer.detokenizer(keep_leading_space=prepared.continues)
-        self._sequences[request_id] = TextSequence(request_id, len(prepared.tokens), detokenizer, prepared.stop)
+        sequence = TextSequence(request_id, len(prepared.tokens), detokenizer, prepared.stop)
+        scores_prompt = prepared.echo is not None and prepared.sampling.logprobs is not None
+        if prepared.echo is not None:
+            sequence.echo = EchoedPrompt(
+                request_id,
+                prepared.echo,
+                prepared.tokens,
+                self._tokenizer.detokenizer(),
+                waits_for_scores=scores_prompt,
+            )
+        self._sequences[request_id] = sequence
+        if prepared.max_tokens == 0 and not scores_prompt:
+            self._ended += self._start(sequence, 0) + self._finish(sequence, "length")
+            return
         self._batcher.submit(
             Row(
                 id=request_id,
@@ -194,6 +129,8 @@ class GgufTextEngine:
                 least_tokens=prepared.least_tokens,
                 expected_tokens=prepared.expected_tokens,
                 sampling=prepared.sampling,
+                siblings=prepared.siblings,
+                scores_prompt=scores_prompt,
             )
         )
 
@@ -276,8 +213,12 @@ class GgufTextEngine:
             return []
         try:
             match event:
-                case RowStarted():
-                    return self._start(sequence)
+                case RowStarted(cached_tokens=cached_tokens):
+                    return self._start(sequence, cached_tokens)
+                case RowPrompt():
+                    return self._report_prompt(sequence, event)
+                case RowRead():
+                    return self._finish(sequence, "length")
                 case RowToken():
                     return self._advance(sequence, event)
                 case RowStopped():
@@ -290,17 +231,28 @@ class GgufTextEngine:
             self._batcher.cancel(sequence.request_id)
             return self._fail(sequence, EngineError(f"This request failed in the engine: {_describe(error)}"))
 
-    def _start(self, sequence: TextSequence) -> list[Event]:
+    def _start(self, sequence: TextSequence, cached_tokens: int) -> list[Event]:
         if sequence.admitted:
             return []
         sequence.admitted = True
-        return [Admitted(request_id=sequence.request_id, prompt_tokens=sequence.prompt_tokens)]
+        sequence.cached_tokens = cached_tokens
+        events: list[Event] = [Admitted(request_id=sequence.request_id, prompt_tokens=sequence.prompt_tokens)]
+        if sequence.echo is not None and not sequence.echo.waits_for_scores:
+            events.append(sequence.echo.whole())
+        return events
+
+    def _report_prompt(self, sequence: TextSequence, event: RowPrompt) -> list[Event]:
+        assert sequence.echo is not None
+        tokens = sequence.echo.tokens[event.start : event.start + len(event.scores)]
+        entries = [self._logprob(token, score) for token, score in zip(tokens, event.scores, strict=True)]
+        delta = sequence.echo.scored(event.start, entries)
+        return [] if delta is None else [delta]
 
     def _advance(self, sequence: TextSequence, event: RowToken) -> list[Event]:
         if event.finish == "stop":
             sequence.end(event.token)
             return self._finish(sequence, "stop")
-        sequence.push(event.token)
+        sequence.push(event.token, None if event.score is None else self._logprob(event.token, event.score))
         if sequence.stop_sequence is not None:
             self._batcher.cancel(sequence.request_id)
             return self._finish(sequence, "stop")
@@ -309,6 +261,14 @@ class GgufTextEngine:
             return self._finish(sequence, "length")
         delta = sequence.take()
         return [] if delta is None else [delta]
+
+    def _logprob(self, token: int, score: TokenScore | None) -> TokenLogprob:
+        """As the wire has it. A model may have more logits than its vocabulary has tokens."""
+        raw, vocabulary = self._tokenizer.token_bytes, self._tokenizer.vocab_size
+        if score is None:
+            return TokenLogprob(token, raw(token), None)
+        top = tuple(TopLogprob(id, raw(id), logprob) for id, logprob in score.top if id < vocabulary)
+        return TokenLogprob(token, raw(token), score.logprob, top)
 
     def _finish(self, sequence: TextSequence, reason: FinishReason) -> list[Event]:
         """The last delta and the terminal event. Text that completed a stop string at its very end stopped by it."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import mlx.core as mx
-
 from engines.scheduling.growth import OPEN_ANSWER, RowLengths
+from engines.text.logprobs import TokenScore
 from engines.text.sampling import SamplingParameters
 
-__all__ = ["Row", "RowEvent", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
+__all__ = ["Row", "RowEvent", "RowPrompt", "RowRead", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
 
 
 @dataclass(frozen=True)
@@ -20,10 +19,13 @@ class Row:
     Attributes:
         id: names the row in events and cancels.
         tokens: the prompt's ids, at least one; after a preemption the answer so far follows.
-        max_tokens: tokens to draw at most, at least 1.
+        max_tokens: tokens to draw at most; 0 only where the prompt's tokens are scored.
         least_tokens: the length, prompt and answer, without which the row is not worth starting.
         expected_tokens: the length for which KV cache is projected, where the grant could hold it; at least ``least_tokens``.
         sampling: how it is drawn.
+        siblings: a number that rows of the same prompt share, and no others: it may be read once for several of them.
+        scores_prompt: the prompt's own tokens are scored, with ``sampling.logprobs`` alternatives.
+        answered: how many of ``tokens``, at their end, are of the answer.
         most_tokens: the longest that any grant could ever hold, once that is known.
         resumed: it has been preempted.
         waits_until: it outgrew the grant alone; without a larger one by then it ends where it is.
@@ -35,6 +37,9 @@ class Row:
     least_tokens: int
     expected_tokens: int
     sampling: SamplingParameters
+    siblings: int | None = None
+    scores_prompt: bool = False
+    answered: int = 0
     most_tokens: int | None = None
     resumed: bool = False
     waits_until: float | None = None
@@ -54,6 +59,8 @@ class Row:
             max_tokens=end - len(tokens),
             least_tokens=max(self.least_tokens, length),
             expected_tokens=expected if waits_until is None else max(expected, min(end, len(tokens) + OPEN_ANSWER)),
+            answered=self.answered + len(tokens) - len(self.tokens),
+            scores_prompt=False,
             resumed=True,
             waits_until=waits_until,
         )
@@ -62,6 +69,26 @@ class Row:
 @dataclass(frozen=True)
 class RowStarted:
     """The row's prefill begins; again after a preemption."""
+
+    id: int
+    cached_tokens: int = 0  # of its prompt, that another row has read for it
+
+
+@dataclass(frozen=True)
+class RowPrompt:
+    """Scores of the prompt's tokens from ``start`` on, where the row asked; from 0 on again after a preemption.
+
+    The first token follows nothing, and has none.
+    """
+
+    id: int
+    start: int
+    scores: tuple[TokenScore | None, ...]
+
+
+@dataclass(frozen=True)
+class RowRead:
+    """The row's prompt has been read, and that was all it asked for."""
 
     id: int
 
@@ -73,7 +100,7 @@ class RowToken:
     id: int
     token: int
     finish: Literal["stop", "length"] | None
-    logprobs: mx.array | None  # (vocabulary,) float32, where the row asked
+    score: TokenScore | None = None  # where the row asked
 
 
 @dataclass(frozen=True)
@@ -92,4 +119,4 @@ class RowRefused:
     granted_tokens: int
 
 
-RowEvent = RowStarted | RowToken | RowStopped | RowRefused
+RowEvent = RowStarted | RowPrompt | RowRead | RowToken | RowStopped | RowRefused

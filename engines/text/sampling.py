@@ -22,7 +22,7 @@ import mlx.core as mx
 
 from engines.gguf.kernels.cpu import Extension, extension
 
-__all__ = ["SamplerPlan", "SamplingParameters", "log_probabilities", "uniform"]
+__all__ = ["SamplerPlan", "SamplingParameters", "log_sum_exp", "uniform"]
 
 _MASK_64 = 2**64 - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -40,11 +40,21 @@ class SamplingParameters:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
-    logprobs: bool = False  # the row's log-probabilities are reported with each token
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token, bias), no token twice
+    logprobs: int | None = None  # alternatives reported beside each token's own log-probability; None: neither is
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0 or self.top_k == 1
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before the draw (:mod:`engines.text.adjustments`)."""
+        penalties = self.frequency_penalty, self.presence_penalty, self.repetition_penalty - 1.0
+        return bool(self.logit_bias) or any(penalties)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -59,12 +69,11 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def log_probabilities(logits: mx.array) -> mx.array:
-    """Log-probabilities of the model itself, before temperature and filters: (…, vocabulary) → the same, float32."""
-    logits = logits.astype(mx.float32)
+def log_sum_exp(logits: mx.array) -> mx.array:
+    """(…, vocabulary) → (…, 1) float32: what logits lie above their log-probabilities."""
     compiled = _compiled()
-    total = mx.logsumexp(logits, axis=-1, keepdims=True) if compiled is None else compiled.log_sum_exp(logits)
-    return logits - total
+    logits = logits.astype(mx.float32)
+    return mx.logsumexp(logits, axis=-1, keepdims=True) if compiled is None else compiled.log_sum_exp(logits)
 
 
 def _compiled() -> Extension | None:

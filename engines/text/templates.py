@@ -81,13 +81,19 @@ class ChatTemplate:
         return self._source is not None
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], /, add_generation_prompt: bool = True, **variables: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        continues: bool = True,
+        /,
+        **variables: Any,
     ) -> str:
         """The prompt's text.
 
         ``messages`` have ``role`` and ``content``, and what else the template reads. ``variables`` (``tools``,
         ``documents``, ``enable_thinking`` …) reach the template as they are. Without a generation prompt and with an
-        assistant's message as the last, the text ends where that message ends, for the model to go on with it.
+        assistant's message as the last, the text ends where that message ends, for the model to go on with it; ``continues`` False
+        closes that message instead, as the template does with those before it.
 
         NoChatTemplate, or TemplateRefused with the template's own words.
         """
@@ -95,7 +101,7 @@ class ChatTemplate:
         if source is None:
             raise NoChatTemplate
         check_variables(variables)
-        continued = not add_generation_prompt and _ends_with_answer(messages)
+        continued = not add_generation_prompt and continues and _ends_with_answer(messages)
         mark = ""
         if continued:
             mark = unused_characters(1, messages, variables)

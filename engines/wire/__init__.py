@@ -11,9 +11,10 @@ with its class name. Two unions say who may send what:
 Life of a worker: ``Hello`` (imports done) → ``LoadModel`` → ``LoadProgress``… → ``Ready`` or ``LoadFailed`` → any number
 of ``Submit`` / ``Cancel`` / ``Events`` → ``Close`` → ``Closed`` → end of file and process exit.
 
-Life of a request: ``Submit`` → ``Admitted`` (prefill begins) → ``TextDelta``… → exactly one *terminal* event: ``Finished``
-or ``Failed``. A cancelled request ends with ``Finished(reason="cancelled")``. Nothing follows a terminal event. One
-``Events`` frame a decode tick carries the events of every row. Request ids are per connection, 64-bit, never reused.
+Life of a request: ``Submit`` → ``Admitted`` (prefill begins) → ``TextDelta``, ``ReasoningDelta``, ``ToolCallStarted`` and
+``ToolCallDelta`` as the model makes them → exactly one *terminal* event: ``Finished`` or ``Failed``. A cancelled request ends with
+``Finished(reason="cancelled")``. Nothing follows a terminal event. One ``Events`` frame a decode tick carries the
+events of every row. Request ids are per connection, 64-bit, never reused.
 
 Growth: a request that the grant could not hold even alone waits in the worker, which asks with ``GrowRequest``. The answer is
 ``SetGrant``, at once or when bytes come free; ``DenyGrowth`` when no grant could ever be so large; until then none, and
@@ -21,6 +22,8 @@ nothing is asked twice.
 
 Bytes larger than a frame (audio, images) travel before their ``Submit`` as ``Chunk`` frames of the same request id, numbered
 from 0; control frames may come between them. Sizes are in bytes and times in seconds throughout.
+
+:mod:`engines.wire.tokens` has what is said with the tokenizer process, in the same frames.
 """
 
 from __future__ import annotations
@@ -41,16 +44,20 @@ from engines.wire.frames import (
 from engines.wire.requests import (
     ChatMessage,
     ChatPrompt,
+    Grammar,
     InfillPrompt,
     ModelSpec,
     Priority,
     Prompt,
+    Reasoning,
     Sampling,
     SimulateSpec,
     Task,
     TextPrompt,
     TextRequest,
     TokenPrompt,
+    Tool,
+    ToolUse,
 )
 from engines.wire.to_gateway import (
     Admitted,
@@ -66,9 +73,12 @@ from engines.wire.to_gateway import (
     LoadProgress,
     MemoryReport,
     Ready,
+    ReasoningDelta,
     TextDelta,
     ToGateway,
     TokenLogprob,
+    ToolCallDelta,
+    ToolCallStarted,
     TopLogprob,
     Usage,
     WireError,
@@ -86,26 +96,54 @@ from engines.wire.to_worker import (
     Submit,
     ToWorker,
 )
+from engines.wire.tokens import (
+    Answered,
+    Ask,
+    DecodeTokens,
+    EncodeChat,
+    EncodeText,
+    Forget,
+    FromTokenizer,
+    Refused,
+    TokenizerAnswer,
+    TokenizerRequest,
+    TokenizerSource,
+    ToTokenizer,
+    answer_frames,
+    ask_frames,
+    decode_answer,
+    decode_from_tokenizer,
+    decode_to_tokenizer,
+    decode_tokenizer_request,
+)
 
 __all__ = [
     "CHUNK_BYTES",
     "MAX_FRAME_BYTES",
     "REQUEST_BLOB",
     "Admitted",
+    "Answered",
+    "Ask",
     "Cancel",
     "ChatMessage",
     "ChatPrompt",
     "Chunk",
     "Close",
     "Closed",
+    "DecodeTokens",
     "DenyGrowth",
+    "EncodeChat",
+    "EncodeText",
     "Event",
     "Events",
     "Failed",
     "FinishReason",
     "Finished",
+    "Forget",
     "FrameDecoder",
     "FrameError",
+    "FromTokenizer",
+    "Grammar",
     "GrowRequest",
     "Hello",
     "InfillPrompt",
@@ -117,6 +155,9 @@ __all__ = [
     "Priority",
     "Prompt",
     "Ready",
+    "Reasoning",
+    "ReasoningDelta",
+    "Refused",
     "Sampling",
     "SetCores",
     "SetGrant",
@@ -128,15 +169,29 @@ __all__ = [
     "TextPrompt",
     "TextRequest",
     "ToGateway",
+    "ToTokenizer",
     "ToWorker",
     "TokenLogprob",
     "TokenPrompt",
+    "TokenizerAnswer",
+    "TokenizerRequest",
+    "TokenizerSource",
+    "Tool",
+    "ToolCallDelta",
+    "ToolCallStarted",
+    "ToolUse",
     "TopLogprob",
     "Usage",
     "WireError",
+    "answer_frames",
+    "ask_frames",
+    "decode_answer",
+    "decode_from_tokenizer",
     "decode_request",
     "decode_to_gateway",
+    "decode_to_tokenizer",
     "decode_to_worker",
+    "decode_tokenizer_request",
     "encode_frame",
     "events_frames",
     "submit_frames",

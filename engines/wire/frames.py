@@ -7,8 +7,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from engines.wire.message import Message
 from engines.wire.requests import TextRequest
-from engines.wire.to_gateway import Event, Events, Failed, TextDelta, ToGateway, WireError
+from engines.wire.to_gateway import (
+    Event,
+    Events,
+    Failed,
+    ReasoningDelta,
+    TextDelta,
+    ToGateway,
+    ToolCallDelta,
+    WireError,
+)
 from engines.wire.to_worker import Chunk, Submit, ToWorker
 
 __all__ = [
@@ -40,7 +50,7 @@ _to_worker_decoder: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(
 _to_gateway_decoder: msgspec.msgpack.Decoder[ToGateway] = msgspec.msgpack.Decoder(ToGateway)
 
 
-def encode_frame(message: ToWorker | ToGateway) -> bytes:
+def encode_frame(message: Message) -> bytes:
     """One frame, length prefix included. FrameError when it would exceed MAX_FRAME_BYTES."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -110,6 +120,18 @@ def _halves(event: Event) -> list[Event]:
             return [
                 TextDelta(request_id=event.request_id, text=text[:at], tokens=tokens[:cut], logprobs=first),
                 TextDelta(request_id=event.request_id, text=text[at:], tokens=tokens[cut:], logprobs=rest),
+            ]
+        case ReasoningDelta(text=text, tokens=tokens) if len(text) > 1 or len(tokens) > 1:
+            at, cut = len(text) // 2, len(tokens) // 2
+            return [
+                ReasoningDelta(request_id=event.request_id, text=text[:at], tokens=tokens[:cut]),
+                ReasoningDelta(request_id=event.request_id, text=text[at:], tokens=tokens[cut:]),
+            ]
+        case ToolCallDelta(index=index, arguments=text, tokens=tokens) if len(text) > 1 or len(tokens) > 1:
+            at, cut = len(text) // 2, len(tokens) // 2
+            return [
+                ToolCallDelta(request_id=event.request_id, index=index, arguments=text[:at], tokens=tokens[:cut]),
+                ToolCallDelta(request_id=event.request_id, index=index, arguments=text[at:], tokens=tokens[cut:]),
             ]
         case Failed(error=error) if len(error.message) > 1:
             shorter = WireError(code=error.code, message=error.message[: len(error.message) // 2], param=error.param)

@@ -12,16 +12,20 @@ import msgspec
 __all__ = [
     "ChatMessage",
     "ChatPrompt",
+    "Grammar",
     "InfillPrompt",
     "ModelSpec",
     "Priority",
     "Prompt",
+    "Reasoning",
     "Sampling",
     "SimulateSpec",
     "Task",
     "TextPrompt",
     "TextRequest",
     "TokenPrompt",
+    "Tool",
+    "ToolUse",
 ]
 
 Task = Literal["text", "vision", "embedding", "rerank", "stt", "tts"]
@@ -120,6 +124,63 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logit_bias: dict[int, float] = {}
 
 
+class Grammar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the answer must match: all of its text, but for reasoning and tool calls.
+
+    ``source`` is a regular expression, a Lark grammar (llguidance's dialect), or a JSON Schema as JSON text; for
+    ``json_object`` nothing.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "lark"]
+    source: str = ""
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function the model may call.
+
+    ``parameters`` is a JSON Schema, None where it takes none; ``strict`` binds even calls that nobody required.
+    """
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool = False
+
+
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tools of a request and how they may be used.
+
+    Attributes:
+        tools: what the template shows the model, in order.
+        choice: ``auto`` lets the model decide; ``none`` shows the tools and allows no call; ``required`` demands at least one.
+        name: with ``required``, the one function that must be called.
+        parallel: whether an answer may hold several calls.
+        syntax: the name of a call syntax in place of the one that the model's template shows.
+    """
+
+    tools: tuple[Tool, ...]
+    choice: Literal["auto", "none", "required"] = "auto"
+    name: str | None = None
+    parallel: bool = True
+    syntax: str | None = None
+
+
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Thinking before the answer, for models that do. None leaves each to the model's template.
+
+    Attributes:
+        enabled: whether to think. A template that cannot be told so is a 400 when asked to stop thinking.
+        effort: ``low``, ``medium``, ``high`` or what else the template takes.
+        budget: tokens of thinking after which the block is closed.
+        split: whether reasoning comes as events of its own; False leaves it in the text, tags included.
+    """
+
+    enabled: bool | None = None
+    effort: str | None = None
+    budget: int | None = None
+    split: bool = True
+
+
 class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One completion of one prompt. ``stop`` matches text, over any token split.
 
@@ -129,6 +190,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         echo: the prompt comes first in the answer's text; with ``logprobs``, with its tokens' own.
         siblings: any number that the connection's requests of the same prompt share, and no others: they are submitted
             one after the other, and the prompt is read once for all that can start together.
+        whole: nobody reads the answer before its end, so that the worker may keep text back for a moment.
     """
 
     prompt: Prompt
@@ -139,3 +201,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     echo: bool = False
     siblings: int | None = None
     priority: Priority = "normal"
+    grammar: Grammar | None = None
+    tools: ToolUse | None = None
+    reasoning: Reasoning = Reasoning()
+    whole: bool = False

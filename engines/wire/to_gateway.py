@@ -23,16 +23,19 @@ __all__ = [
     "LoadProgress",
     "MemoryReport",
     "Ready",
+    "ReasoningDelta",
     "TextDelta",
     "ToGateway",
     "TokenLogprob",
+    "ToolCallDelta",
+    "ToolCallStarted",
     "TopLogprob",
     "Usage",
     "WireError",
     "to_wire",
 ]
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 class WireError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,11 +84,12 @@ class LoadFailed(Message, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of one request."""
+    """Tokens of one request. ``cached_tokens`` are some of the prompt's, ``reasoning_tokens`` some of the completion's."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class TopLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -128,6 +132,33 @@ class TextDelta(Message, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
+class ReasoningDelta(Message, frozen=True):
+    """Text of the model's thinking, without the marks around it."""
+
+    request_id: int
+    text: str
+    tokens: tuple[int, ...] = ()
+
+
+class ToolCallStarted(Message, frozen=True):
+    """A tool call begins: what comes next with this ``index`` (from 0, in order) are its arguments."""
+
+    request_id: int
+    index: int
+    id: str
+    name: str
+    tokens: tuple[int, ...] = ()
+
+
+class ToolCallDelta(Message, frozen=True):
+    """A fragment of a call's arguments; all fragments of a call in a row are one JSON object."""
+
+    request_id: int
+    index: int
+    arguments: str
+    tokens: tuple[int, ...] = ()
+
+
 class Finished(Message, frozen=True):
     """Terminal. ``stop_sequence`` is the stop text that matched, when one did."""
 
@@ -145,7 +176,7 @@ class Failed(Message, frozen=True):
     usage: Usage = Usage()
 
 
-Event = Admitted | TextDelta | Finished | Failed
+Event = Admitted | TextDelta | ReasoningDelta | ToolCallStarted | ToolCallDelta | Finished | Failed
 
 
 class Events(Message, frozen=True):

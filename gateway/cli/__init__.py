@@ -14,14 +14,30 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from engines.errors import EngineError
-from gateway.cli import chat, doctor, events, inspect, leases, load, models, pin, plan, ps, reload, serve, unload, unpin
+from gateway.cli import (
+    chat,
+    config,
+    doctor,
+    events,
+    inspect,
+    leases,
+    load,
+    models,
+    pin,
+    plan,
+    ps,
+    reload,
+    serve,
+    unload,
+    unpin,
+)
 from gateway.cli.output import CliError, printable
 from gateway.errors import GatewayError
 from gateway.registry.load import RegistryError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS = (serve, chat, models, ps, load, unload, pin, unpin, plan, leases, events, reload, inspect, doctor)
+COMMANDS = (serve, chat, models, ps, load, unload, pin, unpin, plan, leases, events, reload, config, inspect, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,7 +28,10 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         " When standard input is not a terminal, all of it is one message.",
     )
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="id or alias (default: the one called default, or the first)"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="id or alias, with or without @profile (default: the one called default, or the first)",
     )
     parser.add_argument("--system", metavar="TEXT", help="a system message")
     parser.add_argument("--max-tokens", metavar="N", type=int, help="end each answer after so many tokens")

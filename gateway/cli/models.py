@@ -52,6 +52,8 @@ def _of_registry(model: ResolvedModel) -> dict[str, Any]:
         "id": model.id,
         "aliases": list(model.aliases),
         "task": model.task,
+        "profile": model.profile,
+        "profiles": list(model.profiles),
         "context": model.footprint.context or None,
         "footprint_bytes": model.footprint.static_bytes or None,
         "error": None if model.error is None else {"code": model.error.code, "message": model.error.message},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,11 +33,11 @@ class AccessLog:
         began_s = time.perf_counter()
         status = CLIENT_LEFT
 
-        async def send_watched(message: Message) -> None:
+        def send_watched(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_watched)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -38,10 +39,10 @@ class Auth:
         self._app = app
         self._keys = [(_digest(key.key.encode()), key) for key in keys]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and self._keys and scope["path"] not in OPEN_PATHS:
             self._check(scope)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
         number = self._find(_offered(scope))

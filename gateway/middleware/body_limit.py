@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import RequestTooLarge
@@ -20,10 +22,9 @@ class BodyLimit:
         self._max_bytes = max_bytes
         self._max_audio_bytes = max_audio_bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         limit = self._max_audio_bytes if scope["path"].startswith(_AUDIO) else self._max_bytes
         announced = header(scope, b"content-length")
         if announced is not None and announced.isdecimal() and int(announced) > limit:
@@ -39,7 +40,7 @@ class BodyLimit:
                     raise _too_large(limit)
             return message
 
-        await self._app(scope, receive_counted, send)
+        return self._app(scope, receive_counted, send)
 
 
 def _too_large(limit: int) -> RequestTooLarge:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import RateLimited
@@ -21,15 +23,17 @@ class Concurrency:
         self._limits = [key.concurrency for key in keys]
         self._active = [0] * len(keys)  # written here alone
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         number = scope["state"].get("key") if scope["type"] == "http" else None
         limit = None if number is None else self._limits[number]
         if number is None or limit is None or "admin" in required_scopes(scope["path"]):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         if self._active[number] >= limit:
             message = f"this key has {limit} requests under way, which is its limit; wait for one to end"
             raise RateLimited(message, retry_after_s=_RETRY_AFTER_S)
+        return self._counted(number, scope, receive, send)
+
+    async def _counted(self, number: int, scope: Scope, receive: Receive, send: Send) -> None:
         self._active[number] += 1
         try:
             await self._app(scope, receive, send)

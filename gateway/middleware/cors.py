@@ -7,6 +7,7 @@ and the answer says ``*``. A preflight is answered here, before any key is asked
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,26 +30,28 @@ class Cors:
         self._app = app
         self._origins = frozenset(origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         origin = header(scope, b"origin")
         allowed = self._headers(origin)
 
-        async def send_allowed(message: Message) -> None:
+        def send_allowed(message: Message) -> Awaitable[None]:
             add_headers(message, *allowed)
-            await send(message)
+            return send(message)
 
         is_preflight = scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None
         if origin is None or not is_preflight:
-            await self._app(scope, receive, send_allowed if allowed else send)
-        elif self._allows(origin):
-            await send_allowed({"type": "http.response.start", "status": 204, "headers": _preflight(scope)})
-            await send_allowed({"type": "http.response.body", "body": b""})
+            return self._app(scope, receive, send_allowed if allowed else send)
+        return self._answer_preflight(origin, scope, send_allowed)
+
+    async def _answer_preflight(self, origin: str, scope: Scope, send: Send) -> None:
+        if self._allows(origin):
+            await send({"type": "http.response.start", "status": 204, "headers": _preflight(scope)})
+            await send({"type": "http.response.body", "body": b""})
         else:
             refusal = Forbidden(f"origin {origin[:100]!r} is not in server.cors_origins", code="origin_not_allowed")
-            await send_error(refusal, scope, send_allowed)
+            await send_error(refusal, scope, send)
 
     def _allows(self, origin: str) -> bool:
         return "*" in self._origins or origin in self._origins

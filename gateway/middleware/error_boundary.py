@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -39,10 +40,10 @@ class ErrorBoundary:
             return
         started = False
 
-        async def send_watched(message: Message) -> None:
+        def send_watched(message: Message) -> Awaitable[None]:
             nonlocal started
             started = True
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_watched)

@@ -14,8 +14,11 @@ def headers(scope: Scope, name: bytes) -> list[str]:
 
 def header(scope: Scope, name: bytes) -> str | None:
     """The first value of this header."""
-    values = headers(scope, name)
-    return values[0] if values else None
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1").strip()
+            return text
+    return None
 
 
 def add_headers(message: Message, *pairs: tuple[bytes, bytes]) -> None:

@@ -8,6 +8,7 @@ page does not have.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,10 +32,10 @@ class HostGuard:
         self._allowed = frozenset(split_host(name)[0] for name in allowed_hosts) | {_CONTAINER_HOST}
         self._allows = lru_cache(maxsize=_REMEMBERED)(self._judge)  # clients name a host or two, in every request
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if self._on and scope["type"] == "http":
             self._check(scope)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
         values = headers(scope, b"host")

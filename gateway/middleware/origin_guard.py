@@ -7,6 +7,8 @@ there is no Origin and ``Sec-Fetch-Site`` says that it comes from another site.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import Forbidden
@@ -25,12 +27,12 @@ class OriginGuard:
         self._app = app
         self._origins = frozenset(origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             is_admin = scope["path"] == "/admin" or scope["path"].startswith("/admin/")
             if is_admin or scope["method"] not in _SAFE_METHODS:
                 self._check(scope, is_admin)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _check(self, scope: Scope, is_admin: bool) -> None:
         origins = headers(scope, b"origin")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,16 +21,15 @@ class RequestId:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         given = header(scope, b"x-request-id")
         request_id = given if given and _PLAIN.fullmatch(given) else f"req_{os.urandom(16).hex()}"
         scope.setdefault("state", {})["request_id"] = request_id
 
-        async def send_named(message: Message) -> None:
+        def send_named(message: Message) -> Awaitable[None]:
             add_headers(message, (b"x-request-id", request_id.encode()))
-            await send(message)
+            return send(message)
 
-        await self._app(scope, receive, send_named)
+        return self._app(scope, receive, send_named)

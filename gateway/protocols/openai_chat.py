@@ -1,57 +1,79 @@
 """``POST /v1/chat/completions``: OpenAI's chat format.
 
-Source of shapes and ranges: OpenAI's API reference, "Chat"; ``top_k``, ``min_p`` and ``chat_template_kwargs`` are the
-extensions local servers share.
+Source of shapes and ranges: OpenAI's API reference, "Chat"; ``top_k``, ``min_p``, ``repetition_penalty``, ``priority``,
+``chat_template_kwargs``, ``add_generation_prompt`` and ``continue_final_message`` are extensions that local servers share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from engines.wire import ChatMessage, TextRequest
 from gateway.errors import InvalidRequest
-from gateway.protocols.completion import Completion, Piece
+from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
+from gateway.protocols.openai_logprobs import chat_logprobs
 from gateway.protocols.openai_messages import parse_messages
-from gateway.protocols.openai_stream import AnswerHead, OpenAIStream, encode_body
+from gateway.protocols.openai_stream import (
+    AnswerHead,
+    OpenAIStream,
+    StreamOptions,
+    encode_body,
+    read_stream_options,
+)
 from gateway.protocols.options import (
     Limits,
     OptionTables,
     characters_in,
     read_boolean,
+    read_integer,
     read_object,
     read_string,
     sort_options,
 )
 from gateway.protocols.text_options import (
+    MAX_CHOICES,
     TextOptions,
     chat_prompt,
     read_template_kwargs,
     read_text_options,
-    text_request,
+    text_requests,
 )
 from gateway.registry.catalog import RequestSettings
 
-__all__ = ["OPTIONS", "ChatRequest", "ChatStream", "parse", "read_stream", "render_body"]
+__all__ = ["OPTIONS", "ChatRequest", "ChatStream", "parse", "render_body"]
+
+_MAX_TOP_LOGPROBS = 20
 
 OPTIONS = OptionTables(
     honoured=frozenset(
         {
+            "add_generation_prompt",
             "chat_template_kwargs",
+            "continue_final_message",
+            "frequency_penalty",
+            "logit_bias",
+            "logprobs",
             "max_completion_tokens",
             "max_tokens",
             "messages",
             "min_p",
             "model",
+            "n",
+            "presence_penalty",
+            "priority",
+            "repetition_penalty",
             "seed",
             "stop",
             "stream",
             "stream_options",
             "temperature",
             "top_k",
+            "top_logprobs",
             "top_p",
         }
     ),
@@ -61,53 +83,68 @@ OPTIONS = OptionTables(
             "metadata",
             "parallel_tool_calls",  # says nothing without tools
             "prompt_cache_key",
+            "prompt_cache_options",
             "prompt_cache_retention",
             "safety_identifier",
             "service_tier",
             "store",
             "user",
+            "verbosity",
         }
     ),
     refused={
         "audio": (),
-        "frequency_penalty": (0,),
         "function_call": ("none", "auto"),
         "functions": ([],),
         "ignore_eos": (False,),
-        "logit_bias": ({},),
-        "logprobs": (False,),
         "min_tokens": (0,),
         "modalities": (["text"],),
-        "n": (1,),
+        "moderation": (),
         "prediction": (),
-        "presence_penalty": (0,),
         "reasoning_effort": (),
-        "repetition_penalty": (1,),
+        "repeat_penalty": (1,),
         "response_format": ({"type": "text"},),
         "tool_choice": ("none", "auto"),  # nothing to choose from without tools
         "tools": ([],),
-        "top_logprobs": (0,),
-        "verbosity": (),
         "web_search_options": (),
     },
+    instead={"repeat_penalty": "repetition_penalty"},
 )
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed request. ``ignored`` names the hints it carried."""
+    """A parsed request. ``logprobs``: how many alternatives each token is shown with, None for none of it. ``ignored`` names
+    the hints it carried.
+    """
 
     model: str
     messages: tuple[ChatMessage, ...]
     options: TextOptions
-    stream: bool
-    include_usage: bool
+    choices: int
+    logprobs: int | None
+    stream: StreamOptions
     template_kwargs: dict[str, Any]
+    add_generation_prompt: bool
     ignored: tuple[str, ...]
 
-    def text_requests(self, settings: RequestSettings) -> tuple[TextRequest, ...]:
-        """What the worker is asked, one request a choice, over the model's own settings."""
-        prompt = chat_prompt(self.messages, self.template_kwargs, settings)
-        return (text_request(prompt, self.options, settings),)
+    def text_requests(self, settings: RequestSettings, siblings: Iterator[int]) -> list[TextRequest]:
+        """What the worker is asked, one request a choice, over the model's own settings. ``siblings`` has unused numbers."""
+        prompt = chat_prompt(
+            self.messages, self.template_kwargs, settings, add_generation_prompt=self.add_generation_prompt
+        )
+        return text_requests(
+            prompt, self.options, settings, choices=self.choices, siblings=siblings, logprobs=self.logprobs
+        )
+
+    def stream_format(self, head: AnswerHead) -> ChatStream | None:
+        """How the answer is streamed, None where it is not."""
+        if not self.stream.wanted:
+            return None
+        return ChatStream(head, include_usage=self.stream.include_usage, siblings=self.choices)
+
+    def body_format(self, head: AnswerHead) -> BodyFormat:
+        """How an unstreamed answer looks."""
+        return partial(render_body, head, logprobs=self.logprobs is not None)
 
 
 def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 (frozen)
@@ -118,34 +155,63 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
     limits.check_chars(sum(map(_characters, messages)), "messages")
     template_kwargs = read_template_kwargs(read_object(options, "chat_template_kwargs"))
     limits.check_chars(characters_in(template_kwargs), "chat_template_kwargs")
-    stream, include_usage = read_stream(options)
+    stream = read_stream_options(options)
     return ChatRequest(
         model=model,
         messages=messages,
         options=read_text_options(options),
+        choices=read_integer(options, "n", 1, MAX_CHOICES) or 1,
+        logprobs=_read_logprobs(options),
         stream=stream,
-        include_usage=include_usage,
         template_kwargs=template_kwargs,
-        ignored=ignored,
+        add_generation_prompt=_read_turn(options, messages[-1]),
+        ignored=ignored + stream.ignored,
     )
 
 
 def _characters(message: ChatMessage) -> int:
     """What the message holds for a template; at least 1, so that a limit on characters bounds empty messages too."""
-    return max(1, len(message.content or "") + characters_in(message.extra))
+    extra = characters_in(message.extra) if message.extra else 0
+    return max(1, len(message.content or "") + extra)
 
 
-def read_stream(options: dict[str, Any]) -> tuple[bool, bool]:
-    """``stream`` and ``stream_options.include_usage``; the latter only beside the former."""
-    stream = read_boolean(options, "stream") or False
-    stream_options = read_object(options, "stream_options", ("include_usage", "include_obfuscation"))
-    if stream_options and not stream:
-        raise InvalidRequest("stream_options is allowed only when stream is true", param="stream_options")
-    for name in stream_options:
-        if not isinstance(stream_options[name], bool | None):
-            field = f"stream_options.{name}"
-            raise InvalidRequest(f"{field} must be true or false", param=field)
-    return stream, stream_options.get("include_usage") or False
+def _read_logprobs(options: dict[str, Any]) -> int | None:
+    """``logprobs``, and ``top_logprobs`` beside it."""
+    wanted = read_boolean(options, "logprobs")
+    top = read_integer(options, "top_logprobs", 0, _MAX_TOP_LOGPROBS)
+    if wanted:
+        return top or 0
+    if top:
+        message = f"top_logprobs is {top}; it is allowed only when logprobs is true"
+        raise InvalidRequest(message, param="top_logprobs")
+    return None
+
+
+def _read_turn(options: dict[str, Any], last: ChatMessage) -> bool:
+    """Whether the answer begins a turn of its own (True) or goes on with the last message.
+
+    1. An assistant's message at the end is gone on with, unless ``continue_final_message`` is false or
+       ``add_generation_prompt`` true.
+    2. After any other there is a new turn. Without a generation prompt the model has to begin that itself.
+    """
+    begin, go_on = read_boolean(options, "add_generation_prompt"), read_boolean(options, "continue_final_message")
+    if begin and go_on:
+        message = "continue_final_message is true; add_generation_prompt must be false or absent beside it"
+        raise InvalidRequest(message, param="continue_final_message")
+    # 1.
+    if last.role == "assistant" and last.content is not None and "tool_calls" not in last.extra:
+        if begin is False and go_on is False:
+            message = (
+                "add_generation_prompt and continue_final_message are false; "
+                "after an assistant's message one of them must be true"
+            )
+            raise InvalidRequest(message, param="add_generation_prompt")
+        return begin is True or go_on is False
+    # 2.
+    if go_on:
+        message = "continue_final_message is true; the last message must be an assistant's text, which is gone on with"
+        raise InvalidRequest(message, param="continue_final_message")
+    return begin is not False
 
 
 class ChatStream(OpenAIStream):
@@ -153,35 +219,38 @@ class ChatStream(OpenAIStream):
 
     object_name = "chat.completion.chunk"
 
-    def __init__(self, head: AnswerHead, *, include_usage: bool = False) -> None:
-        super().__init__(head, include_usage=include_usage)
+    def __init__(self, head: AnswerHead, *, include_usage: bool = False, siblings: int = 1) -> None:
+        super().__init__(head, include_usage=include_usage, siblings=siblings)
         self._begun: set[int] = set()
 
     def _choices(self, piece: Piece) -> list[dict[str, Any]]:
         choices = []
         if piece.index not in self._begun:
             self._begun.add(piece.index)
-            choices.append(_choice(piece.index, {"role": "assistant", "content": ""}, None))
-        if piece.text:
-            choices.append(_choice(piece.index, {"content": piece.text}, None))
+            choices.append(_choice(piece.index, {"role": "assistant", "content": ""}, None, None))
+        if piece.text or piece.logprobs:
+            logprobs = chat_logprobs(piece.logprobs) if piece.logprobs else None
+            choices.append(_choice(piece.index, {"content": piece.text}, logprobs, None))
         if piece.finish is not None:
-            choices.append(_choice(piece.index, {}, piece.finish.reason))
+            choices.append(_choice(piece.index, {}, None, piece.finish.reason))
         return choices
 
 
-def _choice(index: int, delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
-    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+def _choice(
+    index: int, delta: dict[str, str], logprobs: dict[str, Any] | None, finish_reason: str | None
+) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
-def render_body(head: AnswerHead, completions: Sequence[Completion]) -> bytes:
-    """The unstreamed answer."""
+def render_body(head: AnswerHead, completions: Sequence[Completion], *, logprobs: bool = False) -> bytes:
+    """The unstreamed answer; all completions are of one prompt."""
     choices = [
         {
             "index": completion.index,
             "message": {"role": "assistant", "content": completion.text, "refusal": None},
-            "logprobs": None,
+            "logprobs": chat_logprobs(completion.logprobs) if logprobs else None,
             "finish_reason": completion.finish.reason,
         }
         for completion in completions
     ]
-    return encode_body(head, "chat.completion", choices, completions)
+    return encode_body(head, "chat.completion", choices, completions, siblings=len(completions))

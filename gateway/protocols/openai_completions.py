@@ -5,19 +5,35 @@ Source of shapes and ranges: OpenAI's API reference, "Completions (Legacy)".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from engines.wire import TextPrompt, TextRequest, TokenPrompt
-from gateway.errors import InvalidRequest
-from gateway.protocols.completion import Completion, Piece
+from engines.wire import InfillPrompt, TextPrompt, TextRequest, TokenPrompt
+from gateway.errors import InvalidRequest, RequestTooLarge
+from gateway.protocols.completion import BodyFormat, Completion, Piece
 from gateway.protocols.json_body import decode_object
-from gateway.protocols.openai_chat import read_stream
-from gateway.protocols.openai_stream import AnswerHead, OpenAIStream, encode_body
-from gateway.protocols.options import Limits, OptionTables, read_string, shown, sort_options
-from gateway.protocols.text_options import TextOptions, read_text_options, text_request
+from gateway.protocols.openai_logprobs import CompletionLogprobs, mean_logprob
+from gateway.protocols.openai_stream import (
+    AnswerHead,
+    OpenAIStream,
+    StreamOptions,
+    encode_body,
+    read_stream_options,
+)
+from gateway.protocols.options import (
+    Limits,
+    OptionTables,
+    read_boolean,
+    read_integer,
+    read_string,
+    shown,
+    sort_options,
+)
+from gateway.protocols.text_options import MAX_CHOICES, TextOptions, read_text_options, text_requests
 from gateway.registry.catalog import RequestSettings
 
 __all__ = ["DEFAULT_MAX_TOKENS", "OPTIONS", "CompletionRequest", "CompletionStream", "parse", "render_body"]
@@ -28,65 +44,170 @@ _TOKEN_IDS = 2**31
 OPTIONS = OptionTables(
     honoured=frozenset(
         {
+            "best_of",
+            "echo",
+            "frequency_penalty",
+            "logit_bias",
+            "logprobs",
             "max_tokens",
             "min_p",
             "model",
+            "n",
+            "presence_penalty",
+            "priority",
             "prompt",
+            "repetition_penalty",
             "seed",
             "stop",
             "stream",
             "stream_options",
+            "suffix",
             "temperature",
             "top_k",
             "top_p",
         }
     ),
-    hints=frozenset({"cache_prompt", "user"}),
+    hints=frozenset({"cache_prompt", "metadata", "prompt_cache_key", "safety_identifier", "store", "user"}),
     refused={
-        "best_of": (1,),
-        "echo": (False,),
-        "frequency_penalty": (0,),
         "ignore_eos": (False,),
-        "logit_bias": ({},),
-        "logprobs": (False,),  # 0 asks for the chosen token's
         "min_tokens": (0,),
-        "n": (1,),
-        "presence_penalty": (0,),
-        "repetition_penalty": (1,),
-        "suffix": ("",),
+        "repeat_penalty": (1,),
     },
+    instead={"repeat_penalty": "repetition_penalty"},
 )
 
+_MAX_LOGPROBS = 5
+_MAX_BEST_OF = 20
 _PROMPT = "a string, an array of token ids, or an array of these"
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed request. Each prompt is one choice. ``ignored`` names the hints it carried."""
+    """A parsed request.
+
+    Attributes:
+        choices: how many each prompt is answered with.
+        made: how many are made for that, of which the best are answered.
+        logprobs: how many alternatives each token is shown with, None for none of it.
+        ignored: the hints it carried.
+    """
 
     model: str
-    prompts: tuple[TextPrompt | TokenPrompt, ...]
+    prompts: tuple[TextPrompt | TokenPrompt | InfillPrompt, ...]
     options: TextOptions
-    stream: bool
-    include_usage: bool
+    choices: int
+    made: int
+    logprobs: int | None
+    echo: bool
+    stream: StreamOptions
     ignored: tuple[str, ...]
 
-    def text_requests(self, settings: RequestSettings) -> tuple[TextRequest, ...]:
-        """What the worker is asked, one request a choice, over the model's own settings."""
-        return tuple(text_request(prompt, self.options, settings) for prompt in self.prompts)
+    def text_requests(self, settings: RequestSettings, siblings: Iterator[int]) -> list[TextRequest]:
+        """What the worker is asked, over the model's own settings: for each prompt as many as are to be made. ``siblings`` has
+        unused numbers.
+        """
+        # The best are found by their log-probabilities.
+        logprobs = 0 if self.logprobs is None and self.made > self.choices else self.logprobs
+        return [
+            request
+            for prompt in self.prompts
+            for request in text_requests(
+                prompt,
+                self.options,
+                settings,
+                choices=self.made,
+                siblings=siblings,
+                logprobs=logprobs,
+                echo=self.echo,
+                max_tokens=DEFAULT_MAX_TOKENS,
+            )
+        ]
+
+    def stream_format(self, head: AnswerHead) -> CompletionStream | None:
+        """How the answer is streamed, None where it is not."""
+        if not self.stream.wanted:
+            return None
+        return CompletionStream(head, include_usage=self.stream.include_usage, siblings=self.made)
+
+    def body_format(self, head: AnswerHead) -> BodyFormat:
+        """How an unstreamed answer looks."""
+        return partial(
+            render_body,
+            head,
+            choices=self.choices,
+            made=self.made,
+            logprobs=self.logprobs is not None,
+            echo=self.echo,
+        )
 
 
 def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa: B008 (frozen)
     """The request in ``body``. InvalidRequest (or RequestTooLarge) names the field, its value and what is allowed."""
     options, ignored = sort_options(decode_object(body, limits.max_values), OPTIONS)
     model = read_string(options, "model")
-    prompts = _prompts(options.get("prompt"), limits)
-    stream, include_usage = read_stream(options)
-    read = read_text_options(options)
-    if read.max_tokens is None:
-        read = msgspec.structs.replace(read, max_tokens=DEFAULT_MAX_TOKENS)
+    echo = read_boolean(options, "echo") or False
+    prompts = _with_suffix(_prompts(options.get("prompt"), limits), options, echo, limits)
+    stream = read_stream_options(options)
+    choices, made = _read_choices(options, stream.wanted)
+    if len(prompts) * made > limits.max_inputs:
+        message = (
+            f"{len(prompts)} prompts with {made} choices each are more than server.max_inputs, {limits.max_inputs}"
+        )
+        raise RequestTooLarge(message, param="prompt")
     return CompletionRequest(
-        model=model, prompts=prompts, options=read, stream=stream, include_usage=include_usage, ignored=ignored
+        model=model,
+        prompts=prompts,
+        options=read_text_options(options, least_tokens=0 if echo else 1),
+        choices=choices,
+        made=made,
+        logprobs=_read_logprobs(options),
+        echo=echo,
+        stream=stream,
+        ignored=ignored + stream.ignored,
     )
+
+
+def _read_choices(options: dict[str, Any], stream: bool) -> tuple[int, int]:
+    """``n`` and ``best_of``: how many are answered, of how many."""
+    choices = read_integer(options, "n", 1, MAX_CHOICES) or 1
+    made = read_integer(options, "best_of", 1, _MAX_BEST_OF)
+    if made is None:
+        return choices, choices
+    if made < choices:
+        raise InvalidRequest(f"best_of is {made}; it must not be below n, which is {choices}", param="best_of")
+    if stream and made > choices:
+        message = (
+            f"best_of is {made}; when stream is true it must be n, which is {choices}: the best is known at the end"
+        )
+        raise InvalidRequest(message, param="best_of")
+    return choices, made
+
+
+def _read_logprobs(options: dict[str, Any]) -> int | None:
+    """A count in this format; false, which some clients send, asks for none."""
+    if options.get("logprobs") is False:
+        return None
+    return read_integer(options, "logprobs", 0, _MAX_LOGPROBS)
+
+
+def _with_suffix(
+    prompts: tuple[TextPrompt | TokenPrompt, ...], options: dict[str, Any], echo: bool, limits: Limits
+) -> tuple[TextPrompt | TokenPrompt | InfillPrompt, ...]:
+    """The prompts as the text before a gap, where there is a suffix. An empty one asks for nothing."""
+    suffix = options.get("suffix")
+    if suffix is None or suffix == "":
+        return prompts
+    if not isinstance(suffix, str):
+        raise InvalidRequest(f"suffix is {shown(suffix)}; it must be a string", param="suffix")
+    if echo:
+        raise InvalidRequest("suffix is given; echo must be false beside it", param="suffix")
+    limits.check_chars(len(suffix) * len(prompts), "suffix")
+    return tuple(_before_gap(prompt, suffix) for prompt in prompts)
+
+
+def _before_gap(prompt: TextPrompt | TokenPrompt, suffix: str) -> InfillPrompt:
+    if isinstance(prompt, TokenPrompt):
+        raise InvalidRequest("suffix is given; prompt must be text beside it, not token ids", param="suffix")
+    return InfillPrompt(prefix=prompt.text, suffix=suffix)
 
 
 def _prompts(value: Any, limits: Limits) -> tuple[TextPrompt | TokenPrompt, ...]:
@@ -130,20 +251,52 @@ class CompletionStream(OpenAIStream):
 
     object_name = "text_completion"
 
+    def __init__(self, head: AnswerHead, *, include_usage: bool = False, siblings: int = 1) -> None:
+        super().__init__(head, include_usage=include_usage, siblings=siblings)
+        self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
+
     def _choices(self, piece: Piece) -> list[dict[str, Any]]:
         choices = []
-        if piece.text:
-            choices.append(_choice(piece.index, piece.text, None))
+        if piece.text or piece.logprobs:
+            logprobs = self._logprobs[piece.index].of(piece.logprobs) if piece.logprobs else None
+            choices.append(_choice(piece.index, piece.text, logprobs, None))
         if piece.finish is not None:
-            choices.append(_choice(piece.index, "", piece.finish.reason))
+            choices.append(_choice(piece.index, "", None, piece.finish.reason))
         return choices
 
 
-def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish_reason}
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:
+    return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
-def render_body(head: AnswerHead, completions: Sequence[Completion]) -> bytes:
-    """The unstreamed answer."""
-    choices = [_choice(item.index, item.text, item.finish.reason) for item in completions]
-    return encode_body(head, "text_completion", choices, completions)
+def render_body(
+    head: AnswerHead,
+    completions: Sequence[Completion],
+    *,
+    choices: int = 1,
+    made: int = 1,
+    logprobs: bool = False,
+    echo: bool = False,
+) -> bytes:
+    """The unstreamed answer: of the ``made`` completions of each prompt the best ``choices``, best first if there is a choice."""
+    shown: list[Completion] = []
+    for start in range(0, len(completions), made):
+        siblings = completions[start : start + made]
+        if made > choices:
+            siblings = sorted(siblings, key=partial(_probability, echo=echo), reverse=True)[:choices]
+        shown += siblings
+    objects = [
+        _choice(
+            index,
+            completion.text,
+            CompletionLogprobs().of(completion.logprobs) if logprobs else None,
+            completion.finish.reason,
+        )
+        for index, completion in enumerate(shown)
+    ]
+    return encode_body(head, "text_completion", objects, completions, siblings=made)
+
+
+def _probability(completion: Completion, echo: bool) -> float:
+    """Its mean log-probability a token, without those of an echoed prompt."""
+    return mean_logprob(completion.logprobs[completion.finish.usage.prompt_tokens if echo else 0 :])

@@ -1,6 +1,7 @@
 """Chat messages in OpenAI's shape to the messages a chat template reads.
 
-Text parts are joined by a newline. ``developer`` is the newer name of ``system``, and templates know the older one.
+Text parts are joined by a newline. ``developer`` is the newer name of ``system``, and templates know the older one. The role
+``function`` and the field ``function_call``, which tools took the place of, are refused by name.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ __all__ = ["parse_messages"]
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _EXTRA = ("name", "tool_calls", "tool_call_id", "reasoning_content")
 # Fields that clients send back from an earlier answer, and which say nothing to a template.
-_ECHOED = frozenset({"annotations", "audio", "function_call", "refusal", "reasoning", "cache_control", "id"})
-_FIELDS = frozenset({"role", "content", *_EXTRA, *_ECHOED})
+_ECHOED = frozenset({"annotations", "audio", "refusal", "reasoning", "cache_control", "id"})
+_FIELDS = frozenset({"role", "content", "function_call", *_EXTRA, *_ECHOED})
+_PLAIN = frozenset({"role", "content"})
 _MODALITIES = {
     "image_url": "images",
     "input_image": "images",
@@ -44,7 +46,13 @@ def parse_messages(value: Any) -> tuple[ChatMessage, ...]:
 def _message(value: Any, field: str) -> ChatMessage:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{field} is {shown(value)}; it must be an object", param=field)
-    role = value.get("role")
+    role, content = value.get("role"), value.get("content")
+    if isinstance(content, str) and isinstance(role, str) and role in _ROLES and value.keys() <= _PLAIN:
+        return ChatMessage(role=_ROLES[role], content=content)  # nothing else to look at, as in nearly all
+    if role == "function" or value.get("function_call") is not None:
+        where = f"{field}.role" if role == "function" else f"{field}.function_call"
+        message = f"{where}: functions are not supported; use tool_calls and the role 'tool'"
+        raise UnsupportedParameter(message, param=where)
     if not isinstance(role, str) or role not in _ROLES:
         message = f"{field}.role is {shown(role)}; it must be one of {', '.join(_ROLES)}"
         raise InvalidRequest(message, param=f"{field}.role")
@@ -59,6 +67,8 @@ def _message(value: Any, field: str) -> ChatMessage:
 
 def _content(message: Mapping[str, Any], field: str, may_be_empty: bool) -> str | None:
     content = message.get("content")
+    if content is None and isinstance(message.get("refusal"), str):
+        return str(message["refusal"])  # an earlier answer that declined: its text stands there
     field = f"{field}.content"
     if isinstance(content, str):
         return content

@@ -12,19 +12,21 @@ Every option of a protocol stands in one of three tables; a name in none of them
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedParameter
 
 __all__ = [
     "MAX_STOPS",
+    "MAX_STOP_CHARS",
     "MAX_TOKENS",
     "Limits",
     "OptionTables",
     "characters_in",
     "read_boolean",
+    "read_choice",
     "read_integer",
     "read_number",
     "read_object",
@@ -33,6 +35,8 @@ __all__ = [
     "shown",
     "sort_options",
 ]
+
+Choice = TypeVar("Choice", bound=str)
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
@@ -66,11 +70,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class OptionTables:
-    """The three tables of one protocol. ``refused`` maps a name to the values that ask for nothing."""
+    """The three tables of one protocol. ``refused`` maps a name to the values that ask for nothing, ``instead`` to the name that
+    asks for what it does.
+    """
 
     honoured: frozenset[str]
     hints: frozenset[str]
     refused: Mapping[str, tuple[Any, ...]]
+    instead: Mapping[str, str] = field(default_factory=dict)
 
 
 def sort_options(body: Mapping[str, Any], tables: OptionTables) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -86,7 +93,8 @@ def sort_options(body: Mapping[str, Any], tables: OptionTables) -> tuple[dict[st
             hints.append(name)
         elif name in tables.refused:
             if not any(_same(value, neutral) for neutral in tables.refused[name]):
-                raise UnsupportedParameter(f"{name}: {shown(value)} is not supported", param=name)
+                hint = f"; use {tables.instead[name]}" if name in tables.instead else ""
+                raise UnsupportedParameter(f"{name}: {shown(value)} is not supported{hint}", param=name)
         else:
             raise UnsupportedParameter(_unknown(name, tables), param=name[:100])
     return honoured, tuple(hints)
@@ -160,6 +168,15 @@ def read_boolean(options: Mapping[str, Any], field: str) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise _invalid(field, value, "true or false")
     return value
+
+
+def read_choice(options: Mapping[str, Any], field: str, values: Sequence[Choice]) -> Choice | None:
+    """One of these strings, None where absent."""
+    value = options.get(field)
+    if value is not None and value not in values:
+        raise _invalid(field, value, f"one of {', '.join(values)}")
+    chosen: Choice | None = value
+    return chosen
 
 
 def read_string(options: Mapping[str, Any], field: str) -> str:

@@ -1,7 +1,8 @@
 """The registry file's shape: every key, its type, its range and its default.
 
-These Structs are what YAML is checked against (``load.py``), strictly: a key that is not a field here is an error. Keys that
-are part of the format but not built yet are in :data:`NOT_BUILT`, and are refused by name.
+These Structs are what YAML is checked against (``shape.py``), strictly: a key that is not a field here is an error. Keys that
+are part of the format but not built yet are in :data:`NOT_BUILT`, and are refused by name. Request settings have their own
+Structs (``request_schema.py``).
 """
 
 from __future__ import annotations
@@ -12,11 +13,21 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from engines.wire import Task
+from gateway.registry.request_schema import (
+    Kwargs,
+    ProfileSection,
+    RuleSection,
+    SamplingSection,
+    SettingsSection,
+    Template,
+    Text,
+)
 from gateway.registry.values import ByteSize
 
 __all__ = [
     "NOT_BUILT",
     "ApiKeyEntry",
+    "DefaultsSection",
     "MemorySection",
     "ModelEntry",
     "Policy",
@@ -26,12 +37,16 @@ __all__ = [
     "WorkersSection",
 ]
 
+_UNBUILT_SETTINGS = frozenset({"reasoning", "tool_syntax"})
+
 NOT_BUILT: dict[str, frozenset[str]] = {
-    "": frozenset({"profiles", "rules"}),
     "server": frozenset({"media_urls"}),
-    "models[]": frozenset({"kv_bits", "mmproj", "adapter", "dtype", "profile", "profiles", "overrides"}),
+    "models[]": frozenset({"kv_bits", "mmproj", "adapter", "dtype"}),
+    "defaults": _UNBUILT_SETTINGS,
+    "profiles[]": _UNBUILT_SETTINGS,
+    "models[].overrides": _UNBUILT_SETTINGS,
 }
-"""Section → keys the format knows and this version refuses."""
+"""Section, with ``[]`` for every index or name in its path → keys the format knows and this version refuses."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+)*\Z", max_length=256)]
 Key = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]  # what an Authorization header can carry
@@ -96,6 +111,25 @@ class Policy(msgspec.Struct, kw_only=True, frozen=True):
     drain_timeout_s: PositiveSeconds = 60.0
 
 
+class DefaultsSection(Policy, kw_only=True, frozen=True):
+    """``defaults``: a policy and the lowest level of request settings that the file has, those of ``SettingsSection``."""
+
+    sampling: SamplingSection | UnsetType = UNSET
+    system: Text | UnsetType | None = UNSET
+    chat_template: Template | UnsetType | None = UNSET
+    chat_template_kwargs: Kwargs | UnsetType = UNSET
+
+    @property
+    def policy(self) -> Policy:
+        """Without the request settings."""
+        return Policy(**{name: getattr(self, name) for name in Policy.__struct_fields__})
+
+    @property
+    def settings(self) -> SettingsSection:
+        """Without the policy."""
+        return SettingsSection(**{name: getattr(self, name) for name in SettingsSection.__struct_fields__})
+
+
 class SimulateSection(msgspec.Struct, kw_only=True, frozen=True):
     """``simulate``: what a ``sim:`` model pretends to be, and its faults."""
 
@@ -124,6 +158,9 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
     concurrency: Annotated[int, Meta(ge=1, le=1024)] | None = None
     kv_grant: ByteSize | None = None
     simulate: SimulateSection | None = None
+    profile: str | None = None
+    profiles: tuple[str, ...] | None = None  # that a request may name; None: all
+    overrides: SettingsSection = SettingsSection()
     ttl_s: Seconds | UnsetType = UNSET
     preload: bool | UnsetType = UNSET
     pin: bool | UnsetType = UNSET
@@ -140,6 +177,11 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
         own = {name: value for name in Policy.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
         return msgspec.structs.replace(defaults, **own)
 
+    @property
+    def load_keys(self) -> tuple[object, ...]:
+        """What decides which files are read, and how the model is loaded."""
+        return (self.id, self.source, self.task, self.context, self.concurrency, self.kv_grant, self.simulate)
+
 
 class RegistryFile(msgspec.Struct, kw_only=True, frozen=True):
     """The whole file."""
@@ -148,4 +190,6 @@ class RegistryFile(msgspec.Struct, kw_only=True, frozen=True):
     server: ServerSection = ServerSection()
     memory: MemorySection = MemorySection()
     workers: WorkersSection = WorkersSection()
-    defaults: Policy = Policy()
+    defaults: DefaultsSection = DefaultsSection()
+    profiles: dict[str, ProfileSection] = {}
+    rules: tuple[RuleSection, ...] = ()

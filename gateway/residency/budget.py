@@ -41,7 +41,7 @@ class Budget:
 
     @property
     def overhead_bytes(self) -> int:
-        """Taken by what is no resident: warm spares."""
+        """Taken by what is no resident: warm spares, and the tokenizer process."""
         return self._overhead_bytes
 
     @overhead_bytes.setter

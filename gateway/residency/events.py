@@ -180,10 +180,14 @@ class GrowRequest:
 
 @dataclass(frozen=True, slots=True)
 class OverheadMeasured:
-    """Bytes taken by what is no resident (warm spares); and what an empty worker of a real model takes, once known."""
+    """Bytes taken by what is no resident (warm spares); and what an empty worker of a real model takes, once known.
+
+    ``yielding_bytes`` come on top as far as they fit beside what is charged: no model goes for them.
+    """
 
     overhead_bytes: int
     baseline_bytes: int | None = None
+    yielding_bytes: int = 0
 
 
 # --- events: operators ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from gateway.residency.queue import Claim
 from gateway.residency.resident import ResidencyManager
 from gateway.residency.room import Room
 from gateway.residency.states import State
+from gateway.residency.statistics import shown_state
 
 __all__ = ["Explanation", "explain"]
 
@@ -45,7 +46,7 @@ def explain(house: House, room: Room, model: str) -> Explanation:
     if info is None:
         raise house.not_found(model)
     resident = house.residents[info.resident_key]
-    state = resident.state.value
+    state = shown_state(resident, info)
     if info.error is not None:
         return Explanation(model, state, "refuse", False, error=info.error)
     charge, grant = resident.charge, resident.current.grant

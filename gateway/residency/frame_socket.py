@@ -6,17 +6,20 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-from engines.wire import FrameDecoder, FrameError, ToGateway, decode_to_gateway
+from engines.wire import FrameDecoder, FrameError
 
 __all__ = ["FrameSocket"]
+
+Message = TypeVar("Message")
 
 _READ_BYTES = 64 * 1024  # a turn of the loop: some milliseconds of small frames
 
 
-class FrameSocket:
-    """``on_message`` gets every message, in order; ``on_lost`` comes once: with None when the peer closed or is gone, with a
-    clause that says why when it sent what is no message.
+class FrameSocket(Generic[Message]):
+    """``on_message`` gets every message as ``decode`` reads it, in order; ``on_lost`` comes once: with None when the peer closed
+    or is gone, with a clause that says why when it sent what is no message.
 
     Both are called from the event loop, never from ``send``. What cannot be written at once waits here: control frames in the
     order of ``send``, and behind them the frames of requests in the order of ``send_request``.
@@ -26,12 +29,14 @@ class FrameSocket:
         self,
         connection: socket.socket,
         *,
-        on_message: Callable[[ToGateway], None],
+        decode: Callable[[bytes], Message],
+        on_message: Callable[[Message], None],
         on_lost: Callable[[str | None], None],
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
         self._loop = asyncio.get_running_loop()
+        self._decode = decode
         self._on_message = on_message
         self._on_lost = on_lost
         self._decoder = FrameDecoder()
@@ -87,7 +92,7 @@ class FrameSocket:
             return False
         try:
             for body in self._decoder.feed(data):
-                self._on_message(decode_to_gateway(body))
+                self._on_message(self._decode(body))
                 if not self._open:
                     return False
         except FrameError as error:

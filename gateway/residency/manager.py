@@ -144,10 +144,10 @@ class ModelManager:
 
     def _sweep(self) -> None:
         """Forgets orphans that hold nothing any more."""
-        for key, resident in list(self._house.residents.items()):
-            if resident.orphaned and resident.state is State.UNLOADED:
-                del self._house.residents[key]
-                self._house.timers.cancel(Timer(TimerKind.IMMUNITY, key))
+        residents = self._house.residents
+        for resident in [r for r in residents.values() if r.orphaned and r.state is State.UNLOADED]:
+            del residents[resident.key]
+            self._house.timers.cancel(Timer(TimerKind.IMMUNITY, resident.key))
 
     def _finish(self) -> None:
         house = self._house

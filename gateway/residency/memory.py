@@ -56,7 +56,9 @@ class MemoryDesk:
 
     def overhead(self, event: OverheadMeasured) -> None:
         """What is no resident takes of the budget."""
-        self.house.budget.overhead_bytes = event.overhead_bytes
+        budget = self.house.budget
+        free = budget.budget_bytes - budget.charged_bytes - event.overhead_bytes
+        budget.overhead_bytes = event.overhead_bytes + max(0, min(event.yielding_bytes, free))
         if event.baseline_bytes is not None:
             self.house.baseline_bytes = event.baseline_bytes
 
@@ -180,9 +182,11 @@ class MemoryDesk:
     def _give_back(self) -> bool:
         """What has grown beyond the grant of its load, and has no lease any more."""
         for resident in self.house.residents.values():
+            if resident.state is not State.LOADED or resident.leases:
+                continue
             current = resident.current
             least = max(current.loaded_grant, current.measured.beside_static)
-            if resident.state is State.LOADED and not resident.leases and current.grant > least:
+            if current.grant > least:
                 self._set_grant(resident, least)
                 return True
         return False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from gateway.registry.catalog import Catalog, ResolvedModel
+from gateway.registry.catalog import Catalog, RequestSettings, ResolvedModel
 from gateway.registry.load import RegistryError, load_registry
 from gateway.residency.pins import check_pins
 from gateway.settings import Settings
@@ -50,8 +50,9 @@ async def read_changes(catalog: Catalog, started: Settings, budget_bytes: int) -
             )
     successor = await asyncio.to_thread(catalog.successor, registry)
     check_pins(successor, budget_bytes)
-    before = {model.id: model for model in catalog.models}
-    after = {model.id: model for model in successor.models}
+    models = catalog.models
+    before = await asyncio.to_thread(_known, catalog, models)
+    after = await asyncio.to_thread(_known, successor, successor.models)
     reloaded, updated = _changed(before, after)
     return successor, Reload(
         added=tuple(id for id in after if id not in before),
@@ -62,18 +63,30 @@ async def read_changes(catalog: Catalog, started: Settings, budget_bytes: int) -
     )
 
 
-def _changed(
-    before: Mapping[str, ResolvedModel], after: Mapping[str, ResolvedModel]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A model, and what requests get from it, by the profile they name."""
+
+    model: ResolvedModel
+    settings: Mapping[str | None, RequestSettings]
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What applies at once."""
+        model = self.model
+        return model.aliases, model.task, model.profile, model.policy, self.settings
+
+
+def _known(catalog: Catalog, models: Sequence[ResolvedModel]) -> dict[str, _Known]:
+    return {model.id: _Known(model, catalog.settings(model.id)) for model in models}
+
+
+def _changed(before: Mapping[str, _Known], after: Mapping[str, _Known]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids in both: those with other load keys, and those with others."""
     both = [id for id in after if id in before]
-    reloaded = tuple(id for id in both if before[id].resident_key != after[id].resident_key)
-    updated = tuple(id for id in both if id not in reloaded and _told(before[id]) != _told(after[id]))
+    reloaded = tuple(id for id in both if before[id].model.resident_key != after[id].model.resident_key)
+    updated = tuple(id for id in both if id not in reloaded and before[id].told != after[id].told)
     return reloaded, updated
-
-
-def _told(model: ResolvedModel) -> tuple[object, ...]:
-    return model.aliases, model.task, model.profile, model.policy, model.request
 
 
 def needs_restart(running: Settings, read: Settings) -> tuple[str, ...]:

@@ -123,8 +123,12 @@ class RequestStream(AsyncIterator[Event]):
     def _merged(self, first: TextDelta) -> TextDelta:
         texts = [first.text]
         tokens = list(first.tokens)
+        logprobs = list(first.logprobs)
         while self._waiting and isinstance(delta := self._waiting[0], TextDelta):
             self._waiting.popleft()
             texts.append(delta.text)
             tokens.extend(delta.tokens)
-        return TextDelta(request_id=first.request_id, text="".join(texts), tokens=tuple(tokens))
+            logprobs.extend(delta.logprobs)
+        return TextDelta(
+            request_id=first.request_id, text="".join(texts), tokens=tuple(tokens), logprobs=tuple(logprobs)
+        )

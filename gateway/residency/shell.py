@@ -37,6 +37,7 @@ from gateway.residency.manager import ModelManager
 from gateway.residency.operators import Operators
 from gateway.residency.reload import Reload, read_changes
 from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
+from gateway.residency.tokenizer import Tokenizer
 from gateway.residency.worker_fleet import ProcessStatistics, WorkerFleet
 from gateway.residency.worker_process import WorkerCommand
 from gateway.settings import Settings
@@ -113,6 +114,7 @@ class Residency:
         self._handle(core.Shutdown(self._settings.server.shutdown_grace_s if grace_s is None else grace_s))
         try:
             await self._no_worker_left.wait()
+            await self._fleet.tokenizer.finish()
             await self._fleet.close()
             if self._learned is not None:
                 await self._learned.close()
@@ -139,6 +141,11 @@ class Residency:
             return "the queue is full"
         failure = self._fleet.spares.failure
         return None if failure is None else f"workers cannot start: the last one {failure}"
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Token ids of any model, loaded or not."""
+        return self._fleet.tokenizer
 
     def statistics(self) -> ResidencyStatistics:
         """A snapshot of now."""
@@ -167,8 +174,7 @@ class Residency:
         """
         if self._shutting_down:
             raise ShuttingDown("the server is shutting down")
-        if self._told.get(model.id) != _told(model):
-            self._tell_registry()  # its file was repaired, replaced or lost since
+        self.note_files(model)
         lease = Lease(next(self._ids), model.id, self)
         try:
             self._ask(lease, client, route)
@@ -176,6 +182,11 @@ class Residency:
             yield lease
         finally:
             lease.release()
+
+    def note_files(self, model: ResolvedModel) -> None:
+        """The model as its files are now. A resident of other files leaves; one that cannot be used is shown as failed."""
+        if self._told.get(model.id) != _told(model):
+            self._tell_registry()
 
     def _ask(self, lease: Lease, client: str, route: str) -> None:
         grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, now=self._loop.time())
@@ -311,8 +322,8 @@ class Residency:
     def _look_at_files(self, name: str) -> None:
         """Tells the core of a model's file that was repaired, replaced or lost since."""
         known = next((model for model in self._catalog.models if model.id == name), None)
-        if known is not None and self._told.get(name) != _told(known):
-            self._tell_registry()
+        if known is not None:
+            self.note_files(known)
 
     def _tell_registry(self) -> None:
         models = self._catalog.models

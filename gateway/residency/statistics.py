@@ -12,6 +12,7 @@ from gateway.residency.house import House
 from gateway.residency.queue import Entry
 from gateway.residency.resident import ResidencyManager
 from gateway.residency.states import State
+from gateway.residency.values import ModelInfo
 
 __all__ = [
     "BudgetStatistics",
@@ -20,6 +21,7 @@ __all__ = [
     "QueueStatistics",
     "Statistics",
     "WorkerStatistics",
+    "shown_state",
     "take_statistics",
 ]
 
@@ -182,6 +184,7 @@ def _row(house: House, id: str, resident: ResidencyManager | None, charged: int,
     if resident is None:  # forgotten, but for its bytes
         return ModelStatistics(id, "", "unloaded", None, charged, 0, 0, 0, 0, False, 0, 0, 0, None, None, None, None)
     info = house.models.get(id)
+    error = (info.error if info is not None else None) or resident.last_error
     entry = house.queue.get(info.resident_key) if info is not None else None
     working = resident.state in _WITH_WORKER
     current = resident.current
@@ -190,7 +193,7 @@ def _row(house: House, id: str, resident: ResidencyManager | None, charged: int,
     return ModelStatistics(
         id=id,
         task=(info or resident.infos[0]).task,
-        state=resident.state.value,
+        state=shown_state(resident, info),
         cause=resident.cause.value if resident.cause else None,
         charged_bytes=charged,
         measured_bytes=current.baseline + current.measured.total if working and carrier == id else 0,
@@ -201,11 +204,17 @@ def _row(house: House, id: str, resident: ResidencyManager | None, charged: int,
         generation=resident.generation,
         loads=resident.loads,
         evictions=resident.evictions,
-        last_error=resident.last_error.message if resident.last_error else None,
+        last_error=error.message if error else None,
         idle_s=None if idle is None else house.now - idle,
         shares=None if carrier == id else carrier,
         progress=current.progress if resident.state is State.LOADING else None,
     )
+
+
+def shown_state(resident: ResidencyManager, info: ModelInfo | None) -> str:
+    """Its state; an id whose files cannot be used has failed, though nobody tried to load them."""
+    unusable = info is not None and info.error is not None and resident.state is State.UNLOADED
+    return State.FAILED.value if unusable else resident.state.value
 
 
 def _waiters(entry: Entry | None) -> list[Waiter]:

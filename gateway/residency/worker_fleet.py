@@ -26,6 +26,7 @@ from gateway.machine import usable_cores
 from gateway.residency import messages as core
 from gateway.residency.process_memory import process_bytes, resident_bytes
 from gateway.residency.spare import SparePool
+from gateway.residency.tokenizer import Tokenizer
 from gateway.residency.worker_host import WorkerHost, WorkerMessage
 from gateway.residency.worker_process import WorkerCommand, WorkerExit
 from gateway.settings import WorkerSettings
@@ -47,7 +48,7 @@ logger = logging.getLogger("innkeeper.residency")
 
 @dataclass(frozen=True)
 class ProcessStatistics:
-    """One worker process. ``model`` is None for a spare; ``device_bytes`` is what it measured last."""
+    """One worker process. ``model`` is None for a spare and the tokenizer; ``device_bytes`` is what it measured last."""
 
     pid: int
     model: str | None
@@ -84,7 +85,10 @@ class WorkerFleet:
             self._command,
             limit=0,  # raised when a model comes that could use one
             cancel_timeout_s=settings.cancel_timeout_s,
-            on_change=self._spares_changed,
+            on_change=self._overhead_changed,
+        )
+        self.tokenizer = Tokenizer(
+            WorkerCommand(self._command.python, threads=1, module="engines.tokenizer_worker"), self._overhead_changed
         )
 
     def host(self, key: str, generation: int) -> WorkerHost | None:
@@ -93,11 +97,11 @@ class WorkerFleet:
         return None if member is None else member.host
 
     def statistics(self) -> tuple[ProcessStatistics, ...]:
-        """Every process, spares last."""
+        """Every process: those of models, spares, the tokenizer."""
         residents = tuple(member.statistics() for member in self._members.values())
+        others = (*(host.pid for host in self.spares.hosts), *self.tokenizer.pids)
         return residents + tuple(
-            ProcessStatistics(host.pid, None, None, resident_bytes(host.pid), 0, None, None)
-            for host in self.spares.hosts
+            ProcessStatistics(pid, None, None, resident_bytes(pid), 0, None, None) for pid in others
         )
 
     def run(self, effect: WorkerEffect) -> None:
@@ -126,6 +130,7 @@ class WorkerFleet:
         """Kills every worker and spare that is left, and returns when their process groups are gone."""
         self.kill_all()
         await self.spares.close()
+        await self.tokenizer.close()
         while self._members:
             self._all_gone.clear()
             await self._all_gone.wait()
@@ -136,6 +141,7 @@ class WorkerFleet:
         for member in self._members.values():
             member.host.kill("was killed: the gateway is shutting down")
         self.spares.kill_all()
+        self.tokenizer.kill()
 
     # --- start ---
 
@@ -250,9 +256,10 @@ class WorkerFleet:
         if not any(member.loading for member in self._members.values()):
             self.spares.refill()
 
-    def _spares_changed(self) -> None:
-        overhead = sum(process_bytes(host.pid) for host in self.spares.hosts)
-        self._emit(core.OverheadMeasured(overhead_bytes=overhead))
+    def _overhead_changed(self) -> None:
+        spares = sum(process_bytes(host.pid) for host in self.spares.hosts)
+        tokenizer = sum(map(process_bytes, self.tokenizer.pids))
+        self._emit(core.OverheadMeasured(overhead_bytes=spares, yielding_bytes=tokenizer))
 
 
 class _Member:

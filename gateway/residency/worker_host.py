@@ -28,6 +28,7 @@ from engines.wire import (
     TextRequest,
     ToGateway,
     Usage,
+    decode_to_gateway,
     encode_frame,
     submit_frames,
 )
@@ -84,7 +85,7 @@ class WorkerHost:
             raise
         finally:
             theirs.close()
-        self._frames = FrameSocket(ours, on_message=self._message, on_lost=self._lost)
+        self._frames = FrameSocket(ours, decode=decode_to_gateway, on_message=self._message, on_lost=self._lost)
 
     @property
     def pid(self) -> int:

@@ -28,15 +28,16 @@ logger = logging.getLogger("innkeeper.worker")
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """How to start a worker. ``threads`` is what OpenMP and BLAS libraries may use in it."""
+    """How to start a worker: ``module`` is what is run. ``threads`` is what OpenMP and BLAS libraries may use in it."""
 
     python: str = sys.executable
     arguments: tuple[str, ...] = ()  # --bare, --spare
     threads: int | None = None
+    module: str = "engines.worker"
 
     def argv(self, descriptor: int) -> list[str]:
         own = ("--fd", str(descriptor), "--parent", str(os.getpid()))
-        return [self.python, "-m", "engines.worker", *own, *self.arguments]
+        return [self.python, "-m", self.module, *own, *self.arguments]
 
     def environment(self) -> dict[str, str]:
         """The gateway's own, and thread counts that a person's environment overrules."""

@@ -1,8 +1,9 @@
-"""Reading request bodies in routes, and the ids answers go by."""
+"""Reading request bodies in routes, and the ids and numbers answers go by."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -10,13 +11,17 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from gateway.errors import WrongContentType
+from gateway.errors import InvalidRequest, WrongContentType
 from gateway.protocols.openai_stream import AnswerHead
 from gateway.protocols.options import Limits
+from gateway.registry.catalog import ResolvedModel
 
-__all__ = ["json_bytes", "new_head", "optional_json_bytes", "parsed_json"]
+__all__ = ["form_model", "json_bytes", "new_head", "optional_json_bytes", "parsed_json", "sibling_numbers"]
 
 Parsed = TypeVar("Parsed")
+
+sibling_numbers = itertools.count(1)
+"""One for each prompt that has several choices; no two prompts of this process get the same."""
 
 _INLINE_BYTES = 256 * 1024  # parsed within a few milliseconds
 
@@ -33,11 +38,26 @@ async def parsed_json(request: Request, parse: Callable[[bytes, Limits], Parsed]
 
 async def json_bytes(request: Request) -> bytes:
     """The body of a JSON route. WrongContentType unless it says that it is JSON: other types need no CORS preflight."""
-    content_type = request.headers.get("content-type", "")
-    if content_type.partition(";")[0].strip().lower() != "application/json":
-        said = f"is {content_type[:100]!r}" if content_type else "is missing"
-        raise WrongContentType(f"content-type {said}; this route needs application/json")
+    _check_content_type(request, "application/json")
     return await request.body()
+
+
+async def form_model(request: Request) -> str:
+    """The field ``model`` of a form with files. InvalidRequest where it is missing or is no text."""
+    _check_content_type(request, "multipart/form-data")
+    async with request.form() as form:
+        model = form.get("model")
+    if not isinstance(model, str) or not model:
+        what = "is missing" if model is None else "is not a text"
+        raise InvalidRequest(f"model {what}; it must be a string of at least one character", param="model")
+    return model
+
+
+def _check_content_type(request: Request, needed: str) -> None:
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != needed:
+        said = f"is {content_type[:100]!r}" if content_type else "is missing"
+        raise WrongContentType(f"content-type {said}; this route needs {needed}")
 
 
 async def optional_json_bytes(request: Request) -> bytes:
@@ -46,6 +66,11 @@ async def optional_json_bytes(request: Request) -> bytes:
     return await json_bytes(request) if body else b""
 
 
-def new_head(prefix: str, model: str) -> AnswerHead:
-    """A new answer's id, time and model."""
-    return AnswerHead(id=f"{prefix}-{os.urandom(16).hex()}", created=int(time.time()), model=model)
+def new_head(prefix: str, model: ResolvedModel) -> AnswerHead:
+    """A new answer's id, its time and its model."""
+    return AnswerHead(
+        id=f"{prefix}-{os.urandom(16).hex()}",
+        created=int(time.time()),
+        model=model.id,
+        fingerprint=f"fp_{model.resident_key[:12]}",
+    )

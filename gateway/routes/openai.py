@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from gateway.classify import TEXT, classify
 from gateway.leased_response import LeasedResponse
 from gateway.protocols import openai_chat, openai_completions
 from gateway.registry.catalog import ResolvedModel
-from gateway.routes.bodies import new_head, parsed_json
+from gateway.routes.bodies import new_head, parsed_json, sibling_numbers
 from gateway.services import Services, services_of
 
 __all__ = ["ROUTES"]
@@ -25,13 +24,13 @@ async def chat_completions(request: Request) -> LeasedResponse:
     services = services_of(request)
     chat = await parsed_json(request, openai_chat.parse, services.limits)
     model = classify(services, chat.model, TEXT)
-    head = new_head("chatcmpl", model.id)
+    head = new_head("chatcmpl", model)
     return LeasedResponse(
         services,
         model,
-        chat.text_requests(model.request),
-        stream=openai_chat.ChatStream(head, include_usage=chat.include_usage) if chat.stream else None,
-        body=partial(openai_chat.render_body, head),
+        chat.text_requests(model.request, sibling_numbers),
+        stream=chat.stream_format(head),
+        body=chat.body_format(head),
         ignored=chat.ignored,
     )
 
@@ -41,14 +40,13 @@ async def completions(request: Request) -> LeasedResponse:
     services = services_of(request)
     completion = await parsed_json(request, openai_completions.parse, services.limits)
     model = classify(services, completion.model, TEXT)
-    head = new_head("cmpl", model.id)
-    stream = openai_completions.CompletionStream(head, include_usage=completion.include_usage)
+    head = new_head("cmpl", model)
     return LeasedResponse(
         services,
         model,
-        completion.text_requests(model.request),
-        stream=stream if completion.stream else None,
-        body=partial(openai_completions.render_body, head),
+        completion.text_requests(model.request, sibling_numbers),
+        stream=completion.stream_format(head),
+        body=completion.body_format(head),
         ignored=completion.ignored,
     )
 
@@ -61,7 +59,7 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """GET /v1/models/{id}: by id or alias"""
+    """GET /v1/models/{id}: by id, alias or id@profile"""
     services = services_of(request)
     return JSONResponse(_model(services.catalog.resolve(request.path_params["id"]), _states(services)))
 
@@ -80,6 +78,8 @@ def _model(model: ResolvedModel, states: Mapping[str, str]) -> dict[str, Any]:
         "owned_by": "innkeeper",
         "aliases": list(model.aliases),
         "task": model.task,
+        "profile": model.profile,
+        "profiles": list(model.profiles),
         "state": states.get(model.id),
         "context": model.footprint.context or None,
         "footprint_bytes": model.footprint.static_bytes or None,

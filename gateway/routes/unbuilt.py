@@ -1,6 +1,7 @@
 """Routes whose engines are not built yet: each answers 501 ``not_supported`` in its protocol's envelope.
 
-They pass the same guards as the others, so that nothing about access changes when they are built.
+They pass the same guards as the others, so that nothing about access changes when they are built. A route that needs a kind of
+model reads which one is asked for first: a name that is not in the registry is a 404, a model of another kind a 400.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from engines.wire import Task
+from gateway.classify import classify
 from gateway.errors import NotSupported
+from gateway.protocols import model_name
+from gateway.routes.bodies import form_model, parsed_json
+from gateway.services import services_of
 
 __all__ = ["ROUTES"]
 
@@ -19,15 +25,6 @@ _PATHS: dict[str, list[str]] = {
     "/v1/responses/{id}": ["GET", "DELETE"],
     "/v1/responses/{id}/cancel": ["POST"],
     "/v1/responses/{id}/input_items": ["GET"],
-    "/v1/embeddings": ["POST"],
-    "/v1/audio/transcriptions": ["POST"],
-    "/v1/audio/translations": ["POST"],
-    "/v1/audio/speech": ["POST"],
-    "/v1/audio/voices": ["GET"],
-    # rerank
-    "/v1/rerank": ["POST"],
-    "/rerank": ["POST"],
-    "/v1/score": ["POST"],
     # Anthropic
     "/v1/messages": ["POST"],
     "/v1/messages/count_tokens": ["POST"],
@@ -40,17 +37,50 @@ _PATHS: dict[str, list[str]] = {
     "/api/generate": ["POST"],
     "/api/embed": ["POST"],
     "/api/embeddings": ["POST"],
-    # text tools
-    "/tokenize": ["POST"],
-    "/detokenize": ["POST"],
-    # operations
-    "/openapi.json": ["GET"],
 }
 
 
+_JSON_ROUTES: dict[str, Task] = {
+    "/v1/embeddings": "embedding",
+    "/v1/audio/speech": "tts",
+    "/v1/rerank": "rerank",
+    "/rerank": "rerank",
+    "/v1/score": "rerank",
+}
+_FORM_ROUTES: dict[str, Task] = {"/v1/audio/transcriptions": "stt", "/v1/audio/translations": "stt"}
+_VOICES = "/v1/audio/voices"
+
+
 async def unbuilt(request: Request) -> Response:
-    """Any of them."""
+    """Any that needs no model of a kind, or that has named a suitable one."""
     raise NotSupported(f"{request.method} {request.scope['route'].path} is not built yet")
 
 
-ROUTES = [Route(path, unbuilt, methods=methods) for path, methods in _PATHS.items()]
+async def of_json(request: Request) -> Response:
+    """POST of a JSON body with a ``model``"""
+    services = services_of(request)
+    name = await parsed_json(request, model_name.parse, services.limits)
+    classify(services, name, (_JSON_ROUTES[request.scope["route"].path],))
+    return await unbuilt(request)
+
+
+async def of_form(request: Request) -> Response:
+    """POST of a form with a ``model``"""
+    name = await form_model(request)
+    classify(services_of(request), name, (_FORM_ROUTES[request.scope["route"].path],))
+    return await unbuilt(request)
+
+
+async def voices(request: Request) -> Response:
+    """GET /v1/audio/voices, which may name a ``model``"""
+    if name := request.query_params.get("model"):
+        classify(services_of(request), name, ("tts",))
+    return await unbuilt(request)
+
+
+ROUTES = [
+    *(Route(path, of_json, methods=["POST"]) for path in _JSON_ROUTES),
+    *(Route(path, of_form, methods=["POST"]) for path in _FORM_ROUTES),
+    Route(_VOICES, voices, methods=["GET"]),
+    *(Route(path, unbuilt, methods=methods) for path, methods in _PATHS.items()),
+]

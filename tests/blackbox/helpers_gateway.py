@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import httpx
 
-__all__ = ["Answer", "Gateway", "Stream", "Transition", "bounded", "children", "running_gateway"]
+__all__ = ["Answer", "Gateway", "Stream", "Transition", "bounded", "children", "running_gateway", "still_there"]
 
 READY = b"Innkeeper is ready at "
 BOUND_S = 30.0
@@ -35,6 +35,7 @@ async def bounded(wait: Awaitable[Result], seconds: float = BOUND_S) -> Result:
 class Transition:
     """One line of the event feed."""
 
+    at: float  # seconds since the epoch
     model: str
     source: str
     to: str
@@ -102,6 +103,7 @@ class Gateway:
         self.client = client
         self.registry = registry
         self.transitions: list[Transition] = []
+        self.warnings: list[str] = []
         self._changed = asyncio.Condition()
 
     async def chat(self, model: str, max_tokens: int = 2, **fields: Any) -> Answer:
@@ -156,6 +158,16 @@ class Gateway:
             await bounded(self._changed.wait_for(lambda: len(found()) >= count), seconds)
         return found()[count - 1]
 
+    async def warning(self, text: str) -> str:
+        """The first warning with this text in it, from the gateway's start on."""
+
+        def found() -> list[str]:
+            return [warning for warning in self.warnings if text in warning]
+
+        async with self._changed:
+            await bounded(self._changed.wait_for(lambda: bool(found())))
+        return found()[0]
+
     async def quiet(self) -> Any:
         """The status once no lease is out; each look at it is a request, and so a turn of the gateway's loop."""
 
@@ -167,9 +179,28 @@ class Gateway:
 
         return await bounded(settle())
 
-    def steps(self, model: str) -> list[str]:
-        """The states the model came to, in order."""
-        return [step.to for step in self.transitions if step.model == model]
+    async def steps(self, model: str) -> list[str]:
+        """The states the model came to, in order, up to now.
+
+        The feed is another connection than the one that an answer came on, so it may be behind: until it tells of the state
+        and the generation that the model is known to have.
+        """
+        now = await self.model(model)
+
+        def seen() -> list[str]:
+            return [step.to for step in self.transitions if step.model == model]
+
+        def caught_up() -> bool:
+            loads = 0
+            for state in ("unloaded", *seen()):
+                loads += state == "loading"
+                if (state, loads) == (now["state"], now["generation"]):
+                    return True
+            return False
+
+        async with self._changed:
+            await bounded(self._changed.wait_for(caught_up))
+        return seen()
 
     async def rewrite(self, text: str) -> tuple[int, Any]:
         """Another registry in the same file, and a reload."""
@@ -179,12 +210,17 @@ class Gateway:
     async def follow(self, feed: httpx.Response) -> None:
         """Reads the event feed for ever."""
         async for line in feed.aiter_lines():
-            if line.startswith("data: "):
-                event = json.loads(line.removeprefix("data: "))
-                step = Transition(event["model"], event["from"], event["to"], event["cause"], event["charged_bytes"])
-                async with self._changed:
-                    self.transitions.append(step)
-                    self._changed.notify_all()
+            if not line.startswith("data: "):
+                continue
+            event = json.loads(line.removeprefix("data: "))
+            async with self._changed:
+                if "message" in event:
+                    self.warnings.append(event["message"])
+                else:
+                    event["source"] = event.pop("from")
+                    if event["source"] != event["to"]:  # else it says that a state goes on
+                        self.transitions.append(Transition(**event))
+                self._changed.notify_all()
 
 
 def _body(model: str, max_tokens: int, **fields: Any) -> dict[str, Any]:

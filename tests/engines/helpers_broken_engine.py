@@ -16,6 +16,8 @@ from engines.wire import Event, LoadModel, TextPrompt, TextRequest
 class BrokenEngine:
     """Delegates to the simulated engine until told to break."""
 
+    prepares_at_once = False
+
     def __init__(self, inner: SimulatedEngine) -> None:
         self._inner = inner
         self._break_next = False

@@ -129,18 +129,24 @@ def words(count: int, text: str = "hello") -> TextRequest:
 
 
 class CpuIdle:
-    """Called again and again, true once the process has used no CPU time for a tenth of a second."""
+    """Called again and again, true once the process has used no CPU time for a tenth of a second, and wanted none."""
 
     def __init__(self, pid: int) -> None:
-        self._stat = Path("/proc") / str(pid) / "stat"
+        self._process = Path("/proc") / str(pid)
         self._used = ""
         self._since = 0.0
 
     def __call__(self) -> bool:
-        used = " ".join(self._stat.read_text().rpartition(")")[2].split()[11:13])
-        if used != self._used:
+        used = " ".join(_stat(self._process)[11:13])
+        wants = any(_stat(thread)[0] == "R" for thread in (self._process / "task").iterdir())
+        if used != self._used or wants:
             self._used, self._since = used, time.monotonic()
         return time.monotonic() - self._since > 0.1
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields of a process's or thread's ``stat`` from its state on."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def lives(pid: int) -> bool:
@@ -159,4 +165,4 @@ def until(holds: Callable[[], bool]) -> None:
 def stop(pid: int) -> None:
     """SIGSTOP, and waits until the process has stopped."""
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T")
+    until(lambda: _stat(Path("/proc") / str(pid))[0] == "T")

@@ -11,7 +11,9 @@ import pytest
 from engines.detect import TEXT_ARCHITECTURES, TEXT_TYPES, detect
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
-from engines.header import GgufValueType
+from engines.gguf.model import build_model
+from engines.header import GgufValueType, read_header
+from tests.engines.gguf.helpers_tiny import tiny_model
 from tests.engines.helpers_gguf_bytes import ARCHITECTURE, Tensor, array_pair, gguf, pair, small_llama
 from tests.engines.helpers_safetensors_bytes import safetensors
 
@@ -33,10 +35,12 @@ def write(path: Path, data: bytes) -> Path:
 
 def text_pairs(architecture: str, *extra: bytes) -> list[bytes]:
     """The least metadata of a text model that can be run."""
-    numbers = {"block_count": 1, "embedding_length": 32, "attention.head_count": 2, "context_length": 512}
+    numbers = {"block_count": 6, "embedding_length": 32, "attention.head_count": 2, "context_length": 512}
+    numbers |= {"feed_forward_length": 64, "attention.sliding_window": 0 if architecture != "gemma3" else 128}
     return [
         pair("general.architecture", Kind.STRING, architecture),
         *(pair(f"{architecture}.{key}", Kind.UINT32, value) for key, value in numbers.items()),
+        pair(f"{architecture}.attention.layer_norm_rms_epsilon", Kind.FLOAT32, 1e-5),
         pair("tokenizer.ggml.model", Kind.STRING, "gpt2"),
         *extra,
     ]
@@ -125,7 +129,19 @@ def test_detect_task(pairs: list[bytes], tensors: list[Tensor], task: str, tmp_p
             ONE_TENSOR,
             "the tokenizer 'rwkv' is not supported",
         ),
-        (text_pairs("llama")[:4] + text_pairs("llama")[5:], ONE_TENSOR, "the metadata has no llama.context_length"),
+        *(
+            (
+                text_pairs("llama")[:at] + text_pairs("llama")[at + 1 :],
+                ONE_TENSOR,
+                f"metadata key 'llama.{key}' is missing",
+            )
+            for at, key in ((4, "context_length"), (5, "feed_forward_length"), (7, "attention.layer_norm_rms_epsilon"))
+        ),
+        (
+            text_pairs("llama", pair("llama.residual_twist", Kind.FLOAT32, 0.5)),
+            ONE_TENSOR,
+            "metadata key 'llama.residual_twist' is 0.5; that is not understood",
+        ),
     ],
 )
 def test_detect_says_why_a_model_is_unsupported(
@@ -134,6 +150,24 @@ def test_detect_says_why_a_model_is_unsupported(
     checkpoint = detect(write(tmp_path / "m.gguf", gguf(pairs, tensors)))
     assert checkpoint.unsupported is not None
     assert checkpoint.unsupported.startswith(reason)
+
+
+@pytest.mark.parametrize("family", sorted(TEXT_ARCHITECTURES))
+def test_detect_refuses_a_key_with_the_words_of_the_build(family: str, tmp_path: Path) -> None:
+    model = tiny_model(family)
+    assert detect(model.write(tmp_path / "whole.gguf")).unsupported is None
+    broken: list[dict[str, float | None]] = [
+        {f"{family}.feed_forward_length": None},
+        {f"{family}.residual_twist": 0.5},
+        {f"{family}.block_count": 0},
+    ]
+    for number, metadata in enumerate(broken):
+        path = model.write(tmp_path / f"{number}.gguf", metadata=metadata)
+        said = detect(path).unsupported
+        assert said is not None
+        with pytest.raises(CheckpointError) as refusal:
+            build_model(read_header(path))
+        assert refusal.value.message == f"{path}: {said}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.errors import CheckpointError, ContextLengthExceeded
+from engines.errors import CheckpointError, ContextLengthExceeded, InvalidField
 from engines.scheduling.growth import GROWTH_WAIT_S
 from engines.simulated import DEFAULT_MAX_TOKENS, UNLIMITED_CONTEXT, SimulatedEngine, build
 from engines.wire import (
@@ -25,7 +25,9 @@ from engines.wire import (
     TextDelta,
     TextPrompt,
     TextRequest,
+    TokenLogprob,
     TokenPrompt,
+    TopLogprob,
     Usage,
 )
 from tests.engines.helpers_clock import FakeClock
@@ -332,3 +334,63 @@ def test_simulated_faults_come_after_their_tokens() -> None:
         assert calls == []
         model.step()
         assert calls.pop() == fault
+
+
+# --- options of the answer's text ---
+
+
+def ask(model: Any, request_id: int = 1, **fields: Any) -> None:
+    whole: dict[str, Any] = {"prompt": TextPrompt(text="a B c"), "max_tokens": 2}
+    model.submit(request_id, model.prepare(TextRequest(**whole | fields)))
+
+
+def entries(events: list[Event]) -> list[TokenLogprob]:
+    return [entry for event in events if isinstance(event, TextDelta) for entry in event.logprobs]
+
+
+def test_simulated_makes_up_log_probabilities_where_they_are_asked_for() -> None:
+    model = engine()
+    ask(model, logprobs=3, stop=("w0 w9",))
+    events = run(model)
+    assert [(entry.token, entry.raw, len(entry.top)) for entry in entries(events)] == [(0, b"w0", 3), (1, b" w1", 3)]
+    for entry in entries(events):
+        assert entry.top[0] == TopLogprob(entry.token, entry.raw, entry.logprob or 0.0)
+        assert [top.logprob for top in entry.top] == sorted((top.logprob for top in entry.top), reverse=True)
+    ask(model, 2, logprobs=0)
+    assert [entry.top for entry in entries(run(model))] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "echoed"),
+    [
+        (TextPrompt(text="a B  c"), "a B  c"),
+        (TokenPrompt(tokens=(7, 2)), "w7 w2"),
+        (ChatPrompt(messages=(ChatMessage(role="user", content="hi there"),)), "hi there"),
+    ],
+)
+def test_simulated_echoes_the_prompt_first(prompt: Any, echoed: str) -> None:
+    model = engine()
+    ask(model, prompt=prompt, echo=True, logprobs=1)
+    events = run(model)
+    assert text(events) == echoed + "w0 w1"
+    reported = entries(events)
+    assert reported[0].logprob is None and all(entry.logprob is not None for entry in reported[1:])
+    assert len(reported) == last(events).usage.prompt_tokens + 2
+
+
+def test_simulated_answers_the_prompt_alone_for_no_tokens_beside_echo() -> None:
+    model = engine(context=3)
+    ask(model, echo=True, max_tokens=0)
+    events = run(model)
+    assert text(events) == "a B c"
+    assert last(events) == Finished(request_id=1, reason="length", usage=Usage(prompt_tokens=3))
+    with pytest.raises(InvalidField, match="max_tokens is 0"):
+        ask(model, max_tokens=0)
+
+
+def test_simulated_siblings_after_the_first_count_the_prompt_as_cached() -> None:
+    model = engine()
+    for request_id, siblings in ((1, 5), (2, 5), (3, None), (4, 6)):
+        ask(model, request_id, siblings=siblings)
+    events = run(model)
+    assert [last(events, request_id).usage.cached_tokens for request_id in (1, 2, 3, 4)] == [0, 2, 0, 0]

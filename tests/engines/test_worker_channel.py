@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from engines.wire import ToWorker
 from engines.worker_channel import OUTGOING_BOUND_BYTES, Channel
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 
 class Ends:
@@ -69,6 +69,14 @@ async def test_flush_sends_what_rests() -> None:
         ends.channel.post([b"second"])
         ends.channel.flush()
         assert ends.gateway.recv(100) == b"firstsecond"
+
+
+async def test_frame_that_need_not_wait_takes_those_before_it_along() -> None:
+    async with connected() as ends:
+        for frame in (b"first", b"second", b"third"):
+            ends.channel.post([frame])
+        ends.channel.post([b"last"], at_once=True)
+        assert ends.gateway.recv(100) == b"firstsecondthirdlast"
 
 
 async def test_frames_from_another_thread_keep_their_order() -> None:

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from engines.wire import Event, Failed, Finished, FinishReason, TextDelta, TextRequest, Usage, WireError
+from engines.wire import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    TextDelta,
+    TextRequest,
+    TokenizerAnswer,
+    Usage,
+    WireError,
+)
 from gateway.errors import GatewayError, ShuttingDown
 from gateway.registry.catalog import ResolvedModel
 from gateway.residency.event_feed import EventFeed
@@ -17,9 +27,9 @@ from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
 from gateway.residency.values import AdminAnswer, UnloadMode
 
-__all__ = ["BOUND_S", "FakeLease", "FakeResidency", "delta", "failed", "finished"]
+__all__ = ["BOUND_S", "FakeLease", "FakeResidency", "FakeTokenizer", "delta", "failed", "finished"]
 
-BOUND_S = 10.0  # how long a test waits for what must happen
+BOUND_S = 30.0  # how long a test waits for what must happen
 
 Script = Callable[[TextRequest], AsyncIterator[Event]]
 
@@ -62,6 +72,33 @@ class FakeLease:
                 self.cancelled.set()
 
 
+class FakeTokenizer:
+    """Records what it is asked. ``answer`` answers; ``refusal`` is raised instead; ``admit`` (when set) holds answers back."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any, bool, bool]] = []  # model, what, texts, pieces
+        self.answer = TokenizerAnswer()
+        self.refusal: Exception | None = None
+        self.admit: asyncio.Event | None = None
+        self.began = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def ask(
+        self, model: ResolvedModel, what: Any, *, texts: bool = False, pieces: bool = False
+    ) -> TokenizerAnswer:
+        self.asked.append((model.id, what, texts, pieces))
+        self.began.set()
+        try:
+            if self.admit is not None:
+                await self.admit.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        if self.refusal is not None:
+            raise self.refusal
+        return self.answer
+
+
 class FakeResidency:
     """``script`` answers each request; ``admit`` (when set) holds acquire back; ``refusal`` is raised by it."""
 
@@ -79,6 +116,7 @@ class FakeResidency:
         self.started = False
         self.events = EventFeed()
         self.asked: list[tuple[str, ...]] = []  # by operators
+        self.tokenizer = FakeTokenizer()
         self.snapshot: Any = SimpleNamespace(budget=None, models=(), queue=(), leases=(), workers=())
 
     @staticmethod
@@ -117,6 +155,9 @@ class FakeResidency:
             yield lease
         finally:
             lease.released.set()
+
+    def note_files(self, model: ResolvedModel) -> None:
+        self.asked.append(("note_files", model.id))
 
     async def start(self) -> None:
         self.started = True

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engines.wire import Event, TextRequest
-from gateway.connection import connection_class
+from gateway.connection import connection_class, connection_of
 from tests.gateway.helpers_app import chat_body, make_app
 from tests.gateway.helpers_residency import BOUND_S, FakeResidency, delta, finished
 from tests.gateway.helpers_server import post, serving
@@ -114,7 +114,12 @@ async def test_client_that_reads_nothing_is_cut_after_the_stall() -> None:
 
 
 async def test_client_that_reads_nothing_is_cut_on_any_route_and_after_the_answer() -> None:
-    async def large(_request: Request) -> Response:
+    cut = asyncio.Event()
+
+    async def large(request: Request) -> Response:
+        connection = connection_of(request.scope)
+        assert connection is not None
+        connection.watch(cut.set)
         return Response(b"x" * 32 * 2**20)
 
     app = make_app(client_stall_s=0.2)
@@ -124,7 +129,8 @@ async def test_client_that_reads_nothing_is_cut_on_any_route_and_after_the_answe
         writer.write(b"GET /v1/large HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         # Reading nothing more, until the server gave up; what it had sent by then is still there, and then the end.
-        await asyncio.sleep(1)
+        async with asyncio.timeout(BOUND_S):
+            await cut.wait()
         received = 0
         with pytest.raises(ConnectionError):
             while data := await reader.read(2**20):

@@ -109,6 +109,32 @@ async def test_usage_chunk_only_when_asked_for() -> None:
     assert all("usage" not in event for event in events(without.text))
 
 
+async def test_keepalives_through_queue_load_and_prefill() -> None:
+    registry = """
+memory: {budget: 10GiB, device: 16GiB}
+models:
+  - {id: busy, source: "sim:", simulate: {weights: 8GiB, tokens_per_s: 20}}
+  - {id: cold, source: "sim:", simulate: {weights: 8GiB, load_s: 0.8, ttft_s: 0.8}}
+"""
+    seen: list[str] = []  # the states of the cold model at a comment
+    async with (
+        house(registry, keepalive_s=0.05) as running,
+        running.http.stream("POST", CHAT, json=chat_body(model="busy", stream=True)) as busy,
+    ):
+        lines = busy.aiter_lines()
+        while not (await anext(lines)).startswith("data: "):
+            pass  # from then on it has the room
+        async with running.http.stream("POST", CHAT, json=chat_body(model="cold", stream=True, max_tokens=1)) as cold:
+            async for line in cold.aiter_lines():
+                if line.startswith("data: "):
+                    break
+                if line == ": keep-alive":
+                    seen.append((await running.status())["models"][1]["state"])
+                    await busy.aclose()
+    assert cold.headers["x-accel-buffering"] == "no"
+    assert {"unloaded", "loading", "loaded"} <= set(seen)
+
+
 async def test_unknown_and_missing_model() -> None:
     async with house() as running:
         unknown = await running.http.post(CHAT, json=chat_body(model="nobody"))

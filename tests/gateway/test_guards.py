@@ -240,10 +240,10 @@ async def test_body_in_chunks_too_large_is_413() -> None:
 
 
 async def test_body_of_audio_has_its_own_limit() -> None:
-    async with client_of(make_app(max_body_bytes=10, max_audio_body_bytes=100)) as client:
-        fits = await client.post("/v1/audio/transcriptions", content=b"x" * 100)
-        large = await client.post("/v1/audio/transcriptions", content=b"x" * 101)
-    assert (fits.status_code, large.status_code) == (501, 413)
+    async with client_of(make_app(max_body_bytes=10, max_audio_body_bytes=500)) as client:
+        fits = await client.post("/v1/audio/transcriptions", files={"file": b"x" * 100}, data={"model": "nobody"})
+        large = await client.post("/v1/audio/transcriptions", files={"file": b"x" * 500}, data={"model": "nobody"})
+    assert (fits.status_code, large.status_code) == (404, 413)
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", None])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 from starlette.types import Message, Scope
 
-from engines.wire import Admitted, Event, TextPrompt, TextRequest
+from engines.wire import Admitted, Event, TextDelta, TextPrompt, TextRequest, TokenLogprob
 from gateway.errors import GatewayError, ModelTooLarge, ShuttingDown, WorkerDied
 from gateway.leased_response import MAX_CHOICES_AT_ONCE, LeasedResponse
 from gateway.metrics import Metrics
@@ -28,14 +28,22 @@ FOREVER_S = 1000.0
 class Call:
     """One call of a response: its client's end, and the task that answers it."""
 
-    def __init__(self, residency: FakeResidency, *, stream: bool = True, choices: int = 1, **server: Any) -> None:
+    def __init__(
+        self,
+        residency: FakeResidency,
+        *,
+        stream: bool = True,
+        choices: int = 1,
+        requests: Sequence[TextRequest] | None = None,
+        **server: Any,
+    ) -> None:
         settings = make_settings(**{"keepalive_s": FOREVER_S, **server})
         self.residency = residency
         self.services = Services(settings, make_catalog(), residency, Metrics())
         self.response = LeasedResponse(
             self.services,
             self.services.catalog.resolve("a"),
-            [TextRequest(prompt=TextPrompt(text=str(i))) for i in range(choices)],
+            requests or [TextRequest(prompt=TextPrompt(text=str(i))) for i in range(choices)],
             stream=openai_completions.CompletionStream(HEAD) if stream else None,
             body=lambda completions: openai_completions.render_body(HEAD, completions),
             ignored=("user",),
@@ -83,6 +91,12 @@ class Call:
         samples = self.services.metrics.as_json()["innkeeper_answers"]["samples"]
         return [s["labels"]["outcome"] for s in samples if s["name"].endswith("_total") and s["value"]]
 
+    @property
+    def tokens(self) -> dict[str, float]:
+        """As they were counted, by kind."""
+        samples = self.services.metrics.as_json()["innkeeper_tokens"]["samples"]
+        return {s["labels"]["kind"]: s["value"] for s in samples if s["name"].endswith("_total")}
+
     def check_all_returned(self) -> None:
         assert self.residency.held == 0
         assert self.residency.waiting == 0
@@ -125,6 +139,13 @@ async def test_stream_sends_headers_text_and_end_marker() -> None:
     call.check_all_returned()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_worker_is_told_whether_anybody_reads_along(stream: bool) -> None:
+    call = Call(FakeResidency(finished()), stream=stream)
+    await call.done()
+    assert [request.whole for request in call.residency.leases[0].requests] == [not stream]
+
+
 async def test_body_sends_nothing_until_it_is_whole() -> None:
     residency, go_on = pausing(delta("first "))
     call = Call(residency, stream=False, keepalive_s=0.01)
@@ -160,6 +181,63 @@ async def test_choices_are_served_under_one_lease_some_at_a_time() -> None:
     assert len(residency.leases) == 1
     assert peak == MAX_CHOICES_AT_ONCE
     call.check_all_returned()
+
+
+def siblings_of(*numbers: int | None) -> list[TextRequest]:
+    """Requests with these numbers, each with its index as its prompt."""
+    return [TextRequest(prompt=TextPrompt(text=str(i)), siblings=number) for i, number in enumerate(numbers)]
+
+
+async def test_siblings_are_submitted_together_and_prompts_in_turn() -> None:
+    residency = FakeResidency()
+    submitted: list[str] = []
+    may_end = asyncio.Event()
+    all_of_the_first = asyncio.Event()
+
+    async def script(request: TextRequest) -> AsyncIterator[Event]:
+        assert isinstance(request.prompt, TextPrompt)
+        submitted.append(request.prompt.text)
+        if len(submitted) == 12:
+            all_of_the_first.set()
+        await may_end.wait()
+        yield delta(request.prompt.text)
+        yield finished(prompt=5, completion=1)
+
+    residency.script = script
+    call = Call(residency, requests=siblings_of(*[7] * 12, *[8] * 12))
+    async with asyncio.timeout(BOUND_S):
+        await all_of_the_first.wait()
+    assert submitted == [str(i) for i in range(12)]
+    may_end.set()
+    await call.done()
+    assert submitted == [str(i) for i in range(24)]
+    assert call.tokens == {"prompt": 10, "completion": 24}
+    call.check_all_returned()
+
+
+async def test_error_of_one_sibling_ends_all_and_is_raised_alone() -> None:
+    residency = FakeResidency()
+
+    async def script(request: TextRequest) -> AsyncIterator[Event]:
+        assert isinstance(request.prompt, TextPrompt)
+        if request.prompt.text == "1":
+            yield failed("context_length_exceeded", "5 > 4")
+        await asyncio.Event().wait()
+
+    residency.script = script
+    call = Call(residency, requests=siblings_of(1, 1, 2, 2), stream=False)
+    with pytest.raises(GatewayError, match="5 > 4") as caught:
+        await call.done()
+    assert caught.value.code == "context_length_exceeded"
+    call.check_all_returned()
+
+
+async def test_log_probabilities_reach_the_client_with_their_text() -> None:
+    entry = TokenLogprob(1, b"a", -0.5)
+    event = TextDelta(request_id=1, text="a", tokens=(1,), logprobs=(entry,))
+    call = Call(FakeResidency(event, finished()), requests=[TextRequest(prompt=TextPrompt(text=""), logprobs=0)])
+    await call.done()
+    assert b'"text":"a","index":0,"logprobs":{"tokens":["a"],"token_logprobs":[-0.5]' in call.body
 
 
 async def test_choices_first_error_ends_all() -> None:

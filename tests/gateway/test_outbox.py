@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from engines.wire import TokenLogprob
 from gateway.errors import ServerOverloaded
 from gateway.outbox import Outbox
 from gateway.protocols.completion import Piece
@@ -30,6 +31,21 @@ async def test_text_of_a_choice_joins_and_choices_keep_their_order() -> None:
     assert outbox.waiting_bytes == 5
     assert outbox.take() == [Piece(1, "ab", end), Piece(0, "xé")]
     assert outbox.take() == []
+    assert outbox.waiting_bytes == 0
+
+
+async def test_log_probabilities_stay_with_their_text() -> None:
+    outbox = Outbox(separate=1)
+    a, b, c = (TokenLogprob(i, b"x", -1.0) for i in range(3))
+    outbox.put(0, "a", (a,))
+    assert outbox.waiting_bytes > 1
+    outbox.put(0, "b", (b,))  # joins
+    outbox.put(0, "", (c,))  # a token whose text came before
+    outbox.put(0, "", ())  # nothing
+    assert outbox.take() == [Piece(0, "ab", None, (a, b, c))]
+    outbox.put(0, "d")
+    outbox.put(0, "e", (a,))
+    assert outbox.take() == [Piece(0, "de", None, (a,))]
     assert outbox.waiting_bytes == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from engines.errors import CheckpointError
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
 from engines.gguf.names import EMBEDDING, HEAD, ROPE_FREQUENCIES, Slot, SlotKind
-from engines.gguf.rope import RopeFactors, stock_scaling
+from engines.gguf.rope_scaling import RopeFactors, stock_scaling
 from engines.header import GgufArray, GgufHeader
 
 __all__ = [

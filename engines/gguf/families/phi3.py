@@ -23,7 +23,7 @@ from engines.gguf.families.family import (
     window_everywhere,
 )
 from engines.gguf.names import Slot, SlotKind
-from engines.gguf.rope import RopeFactors
+from engines.gguf.rope_scaling import RopeFactors
 
 __all__ = ["PHI3"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 
@@ -45,6 +46,17 @@ class TokenTexts:
         """Every text in UTF-8, by ascending id."""
         packed = self._packed
         return (packed[start:end] for start, end in pairwise(self._starts))
+
+    def find(self, text: str) -> int | None:
+        """The first id whose text this is; None if there is none. Reads the whole vocabulary."""
+        wanted = text.encode("utf-8", "surrogatepass")
+        at = self._packed.find(wanted)
+        while at >= 0:
+            id = bisect_right(self._starts, at) - 1
+            if self.encoded(id) == wanted:
+                return id
+            at = self._packed.find(wanted, at + 1)
+        return None
 
     def having(self, piece: str) -> list[int]:
         """Ids of the tokens with ``piece``, not empty, anywhere but at their very start; ascending."""

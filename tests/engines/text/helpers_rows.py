@@ -25,6 +25,7 @@ __all__ = [
     "EOS",
     "GREEDY",
     "VOCABULARY",
+    "adjusted",
     "continue_alone",
     "draw",
     "make_batcher",
@@ -114,13 +115,29 @@ def draw(logits: NDArray[np.float64], parameters: SamplingParameters, position: 
     return int(np.argmax(np.cumsum(weights) > target))
 
 
+def adjusted(
+    logits: NDArray[np.float64], parameters: SamplingParameters, prompt: Sequence[int], answer: Sequence[int]
+) -> NDArray[np.float64]:
+    """Bias and penalties by their definitions, token for token. logits: (vocabulary,)."""
+    changed = logits.copy()
+    for token, bias in parameters.logit_bias:
+        changed[token] += bias
+    for token in {*prompt, *answer}:
+        penalty = parameters.repetition_penalty
+        changed[token] = changed[token] / penalty if changed[token] > 0 else changed[token] * penalty
+    for token in set(answer):
+        changed[token] -= answer.count(token) * parameters.frequency_penalty + parameters.presence_penalty
+    return changed
+
+
 def continue_alone(model: Any, row: Row, eos_ids: frozenset[int] = frozenset({EOS})) -> list[int]:
     """The tokens a row must get: plain calls of the model on this row alone, the whole prompt at once."""
     state = make_prompt_cache(model)
     inputs, tokens = list(row.tokens), list[int]()
     while len(tokens) < row.max_tokens:
         logits = model(mx.array([inputs]), cache=state)[0, -1].astype(mx.float32)
-        token = draw(np.array(logits, np.float64), row.sampling, len(row.tokens) + len(tokens))
+        own = adjusted(np.array(logits, np.float64), row.sampling, row.tokens, tokens)
+        token = draw(own, row.sampling, len(row.tokens) + len(tokens))
         tokens.append(token)
         if token in eos_ids:
             break

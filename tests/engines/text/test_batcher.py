@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engines.scheduling.growth import GROWTH_WAIT_S
 from engines.text.batcher import can_batch
 from engines.text.row import Row, RowEvent, RowRefused, RowStarted, RowStopped, RowToken
-from engines.text.sampling import SamplingParameters, log_probabilities
+from engines.text.sampling import SamplingParameters
 from tests.engines.helpers_clock import FakeClock
 from tests.engines.text.helpers_rows import (
     EOS,
@@ -34,6 +34,14 @@ MODELS = ("llama", "qwen3", "windowed", "gemma3", "mamba")
 
 def prompt(length: int, seed: int) -> list[int]:
     return [int(token) for token in np.random.default_rng(seed).integers(0, VOCABULARY - 1, length)]
+
+
+ADJUSTED: dict[str, Any] = {
+    "frequency_penalty": 0.4,
+    "presence_penalty": 0.3,
+    "repetition_penalty": 1.3,
+    "logit_bias": ((5, -9.0),),
+}
 
 
 def seeded(seed: int) -> SamplingParameters:
@@ -89,10 +97,13 @@ class Arrival:
     max_tokens: int
     seed: int
     greedy: bool
+    adjusted: bool
     cancelled_after: int | None  # ticks after its arrival
 
     def row(self, row_id: int) -> Row:
         sampling = GREEDY if self.greedy else seeded(self.seed)
+        if self.adjusted:
+            sampling = replace(sampling, **ADJUSTED)
         return make_row(row_id, prompt(self.length, self.seed), self.max_tokens, sampling)
 
 
@@ -104,6 +115,7 @@ ARRIVALS = st.lists(
         max_tokens=st.integers(1, 16),
         seed=st.integers(0, 999),
         greedy=st.booleans(),
+        adjusted=st.booleans(),
         cancelled_after=st.one_of(st.none(), st.integers(0, 25)),
     ),
     min_size=2,
@@ -308,21 +320,36 @@ def test_a_cache_that_cannot_merge_decodes_one_row_at_a_time() -> None:
         assert tokens_of(events, row.id) == continue_alone(stock, row)
 
 
-def test_log_probabilities_are_reported_only_for_rows_that_ask() -> None:
+@pytest.mark.parametrize("runs_ahead", [True, False])
+def test_scores_are_reported_only_for_rows_that_ask_and_are_the_model_s_own(runs_ahead: bool) -> None:
     model = stock_model("llama")
-    asking, silent = replace(GREEDY, logprobs=True), GREEDY
-    rows = [make_row(1, prompt(5, 1), 4, asking), make_row(2, prompt(3, 2), 4, silent)]
-    batcher = make_batcher(model)
+    samplings = [
+        replace(GREEDY, logprobs=5, **ADJUSTED),
+        GREEDY,
+        replace(seeded(3), logprobs=0),
+        replace(seeded(4), logprobs=VOCABULARY + 3),
+    ]
+    rows = [make_row(i, prompt(3 + i, i), 4 + 2 * i, sampling) for i, sampling in enumerate(samplings)]
+    batcher = make_batcher(model, runs_ahead=runs_ahead)
     for row in rows:
         batcher.submit(row)
-    tokens = [event for event in run(batcher) if isinstance(event, RowToken)]
-    assert all(event.logprobs is None for event in tokens if event.id == 2)
-    context = list(rows[0].tokens)
-    for event in (event for event in tokens if event.id == 1):
-        assert event.logprobs is not None
-        alone = log_probabilities(model(mx.array([context]))[0, -1])
-        np.testing.assert_allclose(np.array(event.logprobs), np.array(alone), atol=1e-4)
-        context.append(event.token)
+    events = run(batcher)
+    for row in rows:
+        assert tokens_of(events, row.id) == continue_alone(model, row)
+        context = list(row.tokens)
+        for event in [event for event in events if isinstance(event, RowToken) and event.id == row.id]:
+            if row.sampling.logprobs is None:
+                assert event.score is None
+                continue
+            assert event.score is not None
+            logits = np.array(model(mx.array([context]))[0, -1], np.float64)
+            alone = logits - np.log(np.exp(logits).sum())
+            assert event.score.logprob == pytest.approx(alone[event.token], abs=1e-4)
+            assert [id for id, _ in event.score.top] == np.argsort(-alone)[: row.sampling.logprobs].tolist()
+            assert [value for _, value in event.score.top] == pytest.approx(
+                np.sort(alone)[::-1][: row.sampling.logprobs].tolist(), abs=1e-4
+            )
+            context.append(event.token)
 
 
 # --- the KV grant; a row of up to 256 tokens counts 256, one byte a token ---
@@ -387,7 +414,8 @@ def test_an_open_ended_row_is_projected_at_what_the_grant_holds() -> None:
 def test_the_youngest_row_gives_way_when_the_others_outgrow_the_grant_and_resumes_exactly(runs_ahead: bool) -> None:
     model = stock_model("llama")
     rows = [
-        replace(make_row(i, prompt(240, i), 40, seeded(i)), least_tokens=241, expected_tokens=250) for i in range(2)
+        replace(make_row(i, prompt(240, i), 40, sampling), least_tokens=241, expected_tokens=250)
+        for i, sampling in enumerate((seeded(0), replace(GREEDY, **ADJUSTED)))
     ]
     batcher = make_batcher(model, chunk=300, grant=2 * 256, runs_ahead=runs_ahead)
     for row in rows:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engines.errors import InvalidField
 from engines.gguf.tokenizer import GgufTokenizer
+from engines.header import read_header
 from engines.text.chat_prompt import ChatEncoder
 from engines.text.templates import NoChatTemplate
 from engines.wire import ChatMessage, ChatPrompt
@@ -93,11 +96,38 @@ def test_tokens_have_the_template_s_bos_where_the_tokenizer_adds_none(template: 
     assert chat.tokens(prompt(("user", ""))).count(3) == count
 
 
+def test_tokens_leave_the_bos_to_the_template_where_asked_to() -> None:
+    chat, tokenizer = encoder("{{ messages[0].content }}", add_bos_token=True)
+    assert chat.tokens(prompt(("user", "hi"))) == [3, *tokenizer.encode("hi", add_bos=False)]
+    assert chat.tokens(prompt(("user", "hi")), add_bos=False) == tokenizer.encode("hi", add_bos=False)
+    chat, tokenizer = encoder("{{ bos_token }}{{ messages[0].content }}", add_bos_token=True)
+    assert chat.tokens(prompt(("user", "hi")), add_bos=False) == [3, *tokenizer.encode("hi", add_bos=False)]
+
+
+def test_tokens_close_an_answer_where_asked_to() -> None:
+    chat, tokenizer = encoder()
+    asked = prompt(("user", "hi"), ("assistant", "yes"), add_generation_prompt=False)
+    assert tokenizer.decode(chat.tokens(asked, continues=False), skip_special=False).endswith("yes<|im_end|>\n")
+
+
 def test_tokens_continues_an_answer() -> None:
     chat, tokenizer = encoder()
     ids = chat.tokens(prompt(("user", "hi"), ("assistant", "Well, <s>"), add_generation_prompt=False))
     assert tokenizer.decode(ids, skip_special=False).endswith("<|im_start|>assistant\nWell, <s>")
     assert ids[-1] not in tokenizer.special_ids
+
+
+@pytest.mark.slow
+def test_tokens_continues_an_answer_by_smollm2_s_own_template(smollm2_path: Path) -> None:
+    tokenizer = GgufTokenizer.from_metadata(read_header(smollm2_path).metadata)
+    chat = ChatEncoder(tokenizer)
+    whole = prompt(("system", "Be brief."), ("user", "hi"), ("assistant", "Well, <|im_end|> "))
+    ids = chat.tokens(replace(whole, add_generation_prompt=False))
+    text = tokenizer.decode(ids, skip_special=False)
+    assert text.endswith("<|im_end|>\n<|im_start|>assistant\nWell, <|im_end|> ")
+    assert text.count("<|im_start|>") == 3
+    answer = tokenizer.encode("Well, <|im_end|> ")
+    assert ids[-len(answer) :] == answer  # as plain text
 
 
 def test_tokens_takes_the_prompt_s_own_template_and_variables() -> None:

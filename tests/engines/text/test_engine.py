@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import make_prompt_cache
 
-from engines.errors import ContextLengthExceeded, EngineFailed, InvalidField, RequestError
+from engines.errors import ContextLengthExceeded, EngineFailed, InvalidField, RequestError, UnsupportedParameter
 from engines.interface import EngineInfo, TextEngine
 from engines.scheduling.admission import KvCost
 from engines.text.engine import GgufTextEngine
@@ -22,114 +19,25 @@ from engines.wire import (
     Failed,
     Finished,
     GrowRequest,
+    InfillPrompt,
     Sampling,
     TextDelta,
     TextPrompt,
-    TextRequest,
     TokenPrompt,
     Usage,
 )
+from tests.engines.text.helpers_engine import (
+    ScriptDetokenizer,
+    ScriptModel,
+    ScriptTokenizer,
+    answer,
+    ask,
+    run,
+    script_engine,
+    submit,
+    text_of,
+)
 from tests.engines.text.helpers_rows import EOS, VOCABULARY, stock_model
-
-GREEDY = Sampling(temperature=0.0)
-
-
-class ScriptDetokenizer:
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self._pieces = pieces
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def add(self, token: int) -> str:
-        return self._decoder.decode(self._pieces[token])
-
-    def finish(self) -> str:
-        return self._decoder.decode(b"", final=True)
-
-
-class ScriptTokenizer:
-    """Token i is ``pieces[i]``; the one after the last is EOS. Text is encoded as so many zeros."""
-
-    def __init__(self, pieces: Sequence[str | bytes]) -> None:
-        self.pieces = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-        self.vocab_size = len(pieces) + 1
-        self.kept_spaces = list[bool]()
-
-    def encode(self, text: str) -> list[int]:
-        return [0] * len(text)
-
-    def detokenizer(self, *, keep_leading_space: bool = False) -> ScriptDetokenizer:
-        self.kept_spaces.append(keep_leading_space)
-        return ScriptDetokenizer(self.pieces)
-
-
-class ScriptModel:
-    """Follows every token with the next one. Keeps nothing in its cache."""
-
-    def __init__(self, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
-        self.broken = False
-
-    def __call__(self, tokens: mx.array, cache: Any) -> mx.array:
-        if self.broken:
-            raise RuntimeError("out of memory")
-        following = mx.minimum(tokens + 1, self.vocabulary - 1)
-        return (following[:, :, None] == mx.arange(self.vocabulary)).astype(mx.float32) * 50
-
-    def make_cache(self) -> list[Any]:
-        return make_prompt_cache(stock_model("llama"))[:1]
-
-
-def script_engine(
-    pieces: Sequence[str | bytes],
-    *,
-    context: int = 1000,
-    width: int = 4,
-    grant: int | None = None,
-    tokenizer: ScriptTokenizer | None = None,
-) -> GgufTextEngine:
-    tokenizer = tokenizer or ScriptTokenizer(pieces)
-    return GgufTextEngine(
-        ScriptModel(tokenizer.vocab_size),
-        tokenizer,
-        lambda prompt: [0] * sum(len(message.content or "") for message in prompt.messages),
-        frozenset({tokenizer.vocab_size - 1}),
-        EngineInfo(kv_bytes_per_token=1, context=context, width=width, kernels="portable", device="cpu"),
-        KvCost(1),
-        grant,
-    )
-
-
-def ask(start: int = 0, **fields: Any) -> TextRequest:
-    return TextRequest(**{"prompt": TokenPrompt(tokens=(start,)), "sampling": GREEDY} | fields)
-
-
-def submit(engine: GgufTextEngine, request_id: int, request: TextRequest) -> None:
-    engine.submit(request_id, engine.prepare(request))
-
-
-def run(engine: GgufTextEngine) -> list[Event]:
-    events: list[Event] = []
-    for _ in range(2000):
-        if not engine.busy:
-            return events
-        events += engine.step()
-    raise AssertionError("still busy")
-
-
-def text_of(events: Sequence[Event], request_id: int = 1) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta) and event.request_id == request_id)
-
-
-def answer(pieces: Sequence[str | bytes], **fields: Any) -> tuple[str, Finished]:
-    """Text and end of a request whose prompt is the first piece."""
-    engine = script_engine(["", *pieces])
-    submit(engine, 1, ask(**fields))
-    events = run(engine)
-    assert events[0] == Admitted(request_id=1, prompt_tokens=1)
-    last = events[-1]
-    assert isinstance(last, Finished)
-    assert all(isinstance(event, TextDelta) for event in events[1:-1])
-    return text_of(events), last
 
 
 def test_it_is_a_text_engine() -> None:
@@ -216,6 +124,7 @@ def test_rows_of_one_batch_keep_their_texts_apart() -> None:
         ({"prompt": ChatPrompt(messages=())}, InvalidField, ["messages"]),
         ({"prompt": TokenPrompt(tokens=(0, 4))}, InvalidField, ["4", "0 to 3"]),
         ({"prompt": TokenPrompt(tokens=(-1,))}, InvalidField, ["-1"]),
+        ({"prompt": InfillPrompt(prefix="a", suffix="b")}, UnsupportedParameter, ["suffix"]),
         ({"stop": ("a", "")}, InvalidField, ["stop"]),
         ({"max_tokens": 0}, InvalidField, ["max_tokens", "0"]),
         ({"prompt": TextPrompt(text="x" * 20)}, ContextLengthExceeded, ["20", "20"]),
@@ -243,6 +152,16 @@ def test_a_chat_goes_through_the_chat_encoder() -> None:
     engine = script_engine(["a"])
     messages = (ChatMessage(role="system", content="abc"), ChatMessage(role="user", content="de"))
     assert engine.prepare(ask(prompt=ChatPrompt(messages=messages))).tokens == (0,) * 5
+
+
+def test_an_infill_prompt_goes_through_the_tokenizer() -> None:
+    class InfillTokenizer(ScriptTokenizer):
+        def encode_infill(self, prefix: str, suffix: str) -> list[int] | None:
+            return [len(prefix), len(suffix)]
+
+    engine = script_engine([], tokenizer=InfillTokenizer("abcd"))
+    prepared = engine.prepare(ask(prompt=InfillPrompt(prefix="xxx", suffix="y")))
+    assert (prepared.tokens, prepared.continues) == ((3, 1), True)
 
 
 def test_a_space_that_begins_the_answer_is_kept_where_it_goes_on_with_the_prompt() -> None:

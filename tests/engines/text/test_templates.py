@@ -77,9 +77,56 @@ def test_an_answer_is_continued_right_after_its_text(content: str) -> None:
     assert text == f"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n{content}"
 
 
+LLAMA_LIKE = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|h|>' + m['role'] + '<|/h|>\n\n' + m['content'] | trim + '<|eot|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}<|h|>assistant<|/h|>\n\n{% endif %}"
+)
+GEMMA_LIKE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% set role = 'model' %}{% else %}{% set role = m.role %}"
+    "{% endif %}<turn>{{ role }}\n{% if m.content is string %}{{ m.content | trim }}{% else %}{% for part in m.content %}"
+    "{{ part.text }}{% endfor %}{% endif %}</turn>\n{% endfor %}<turn>model\n"
+)
+MISTRAL_LIKE = (
+    "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% elif m.content %} "
+    "{{ m.content }}{{ eos_token }}{% else %}{{ raise_exception('empty') }}{% endif %}{% endfor %}"
+)
+THINKING = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% set text = m.content.split('</think>')[-1] %}"
+    "{% if loop.last %}<think>\n\n</think>\n\n{% endif %}{{ text.lstrip('\n') }}{% else %}{{ m.content }}{% endif %}<end>"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "before"),
+    [
+        (LLAMA_LIKE, "<s><|h|>user<|/h|>\n\nhi<|eot|><|h|>assistant<|/h|>\n\n"),
+        (GEMMA_LIKE, "<turn>user\nhi</turn>\n<turn>model\n"),
+        (MISTRAL_LIKE, "[INST] hi [/INST] "),
+        (THINKING, "<user>hi<end><assistant><think>\n\n</think>\n\n"),
+    ],
+)
+@pytest.mark.parametrize("content", ["Once upon", "ends in space ", ""])
+def test_an_answer_is_continued_whatever_the_template_puts_around_it(source: str, before: str, content: str) -> None:
+    template = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
+    assert template.render([user(), assistant(content)], False) == before + content
+
+
+@pytest.mark.parametrize("source", ["{{ messages[-1].content[:3] }}", "{{ messages[-1].content | length }}"])
+def test_an_answer_that_the_template_cuts_cannot_be_continued(source: str) -> None:
+    with pytest.raises(TemplateRefused, match="cannot be continued") as caught:
+        ChatTemplate(source).render([user(), assistant("Once upon")], False)
+    assert caught.value.param == "messages"
+
+
 def test_an_answer_is_not_continued_with_a_generation_prompt() -> None:
     text = ChatTemplate(CHATML).render([user(), assistant("yes")])
     assert text.endswith("yes<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_an_answer_is_closed_where_the_conversation_is_asked_for_as_it_stands() -> None:
+    text = ChatTemplate(CHATML).render([user(), assistant("yes")], False, False)
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>\n"
 
 
 def test_only_an_assistant_s_text_is_continued() -> None:

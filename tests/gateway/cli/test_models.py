@@ -59,6 +59,7 @@ def test_models_of_a_registry_as_json(registry: Path, capsys: pytest.CaptureFixt
     big, tiny, gone = json.loads(capsys.readouterr().out)
     assert (big["id"], big["footprint_bytes"], big["aliases"]) == ("big", 8 << 30, ["large", "huge"])
     assert (tiny["context"], tiny["error"]) == (2048, None)
+    assert (tiny["profile"], tiny["profiles"]) == (None, [])
     assert gone["error"]["code"] == "model_load_failed"
 
 

@@ -107,6 +107,8 @@ def test_load_that_cannot_be_says_why(inn: Inn) -> None:
 
 def test_ps_shows_a_failure_and_who_waits(inn: Inn) -> None:
     inn.refused("load", "torn")
+    while "failed" not in inn.run("ps"):
+        pass  # the load is answered before its worker is gone
     with httpx.Client(base_url=inn.url) as client, _streaming(client):
         waiting = threading.Thread(target=httpx.post, args=(f"{inn.url}/admin/models/b/load",), kwargs={"timeout": 60})
         waiting.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.wire import ChatMessage, ChatPrompt, Finished, Sampling, Usage
+from engines.wire import ChatMessage, ChatPrompt, Finished, Sampling, TextRequest, TokenLogprob, Usage
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UnsupportedModality, UnsupportedParameter
 from gateway.protocols import openai_chat, openai_completions
 from gateway.protocols.completion import Completion, Piece
@@ -17,6 +18,7 @@ from gateway.protocols.openai_stream import AnswerHead
 from gateway.protocols.options import Limits
 from gateway.registry.catalog import RequestSettings
 
+NO_SETTINGS = RequestSettings()
 HELLO = [{"role": "user", "content": "hello"}]
 HEAD = AnswerHead(id="chatcmpl-1", created=1700000000, model="a")
 USAGE = Usage(prompt_tokens=3, completion_tokens=2)
@@ -27,12 +29,16 @@ def parse(**options: Any) -> openai_chat.ChatRequest:
     return openai_chat.parse(json.dumps(body).encode())
 
 
+def requests_of(chat: openai_chat.ChatRequest, settings: RequestSettings = NO_SETTINGS) -> list[TextRequest]:
+    return chat.text_requests(settings, itertools.count(1))
+
+
 def stop(reason: Any = "stop") -> Finished:
     return Finished(request_id=1, reason=reason, usage=USAGE)
 
 
 def test_parse_minimal_leaves_all_else_open() -> None:
-    (request,) = parse().text_requests(RequestSettings())
+    (request,) = requests_of(parse())
     assert request.sampling == Sampling()
     assert request.max_tokens is None
     assert request.stop == ()
@@ -43,11 +49,16 @@ def test_parse_every_honoured_option() -> None:
     chat = parse(
         temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, max_completion_tokens=5, stop="END",
         stream=True, stream_options={"include_usage": True}, n=1, chat_template_kwargs={"enable_thinking": False},
+        frequency_penalty=0.5, presence_penalty=-0.5, repetition_penalty=1.1, logit_bias={"5": -100, "0": 2.5},
+        logprobs=True, top_logprobs=3, priority="batch", add_generation_prompt=True, continue_final_message=False,
     )  # fmt: skip
-    (request,) = chat.text_requests(RequestSettings())
-    assert request.sampling == Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7)
-    assert (request.max_tokens, request.stop) == (5, ("END",))
-    assert (chat.stream, chat.include_usage) == (True, True)
+    (request,) = requests_of(chat)
+    assert request.sampling == Sampling(
+        temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, frequency_penalty=0.5, presence_penalty=-0.5,
+        repetition_penalty=1.1, logit_bias={5: -100.0, 0: 2.5},
+    )  # fmt: skip
+    assert (request.max_tokens, request.stop, request.logprobs, request.priority) == (5, ("END",), 3, "batch")
+    assert (chat.stream.wanted, chat.stream.include_usage) == (True, True)
     assert isinstance(request.prompt, ChatPrompt)
     assert request.prompt.template_kwargs == {"enable_thinking": False}
 
@@ -66,6 +77,9 @@ def test_tables_do_not_overlap() -> None:
 
 def test_parse_hints_are_named() -> None:
     assert set(parse(user="u", metadata={"a": "b"}, store=True).ignored) == {"user", "metadata", "store"}
+    obfuscated = parse(stream=True, stream_options={"include_obfuscation": True})
+    assert obfuscated.ignored == ("stream_options.include_obfuscation",)
+    assert parse(stream=True, stream_options={"include_obfuscation": False}).ignored == ()
 
 
 @pytest.mark.parametrize(
@@ -89,8 +103,28 @@ def test_parse_hints_are_named() -> None:
         ("stop", {}, "string"),
         ("stream", "yes", "true or false"),
         ("stream_options", {"include_usage": True}, "stream is true"),
+        ("stream_options", {"include_more": True}, "include_more"),
         ("messages", [], "at least one"),
         ("messages", "hi", "array"),
+        ("n", 0, "1 to 128"),
+        ("n", 129, "1 to 128"),
+        ("n", True, "an integer"),
+        ("frequency_penalty", 2.1, "-2 to 2"),
+        ("presence_penalty", -2.1, "-2 to 2"),
+        ("repetition_penalty", 0, "0.01 to 10"),
+        ("logit_bias", [], "an object"),
+        ("logit_bias", {"x": 1}, "token id"),
+        ("logit_bias", {"05": 1}, "token id"),
+        ("logit_bias", {"5": 101}, "-100 to 100"),
+        ("logit_bias", {"5": "1"}, "-100 to 100"),
+        ("logit_bias", {str(i): 1 for i in range(10_001)}, "at most 10000"),
+        ("logprobs", 3, "true or false"),
+        ("top_logprobs", 21, "0 to 20"),
+        ("top_logprobs", 3, "logprobs is true"),
+        ("priority", "urgent", "interactive, normal, batch"),
+        ("priority", 5, "interactive, normal, batch"),
+        ("add_generation_prompt", 1, "true or false"),
+        ("continue_final_message", True, "last message"),
         ("model", "", "at least one character"),
         ("model", 5, "string"),
         ("chat_template_kwargs", [], "an object"),
@@ -108,11 +142,8 @@ def test_parse_out_of_range_names_field_value_and_range(field: str, value: Any, 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2),
-        ("n", True),
-        ("frequency_penalty", 0.5),
-        ("logprobs", True),
-        ("logit_bias", {"5": 1}),
+        ("repeat_penalty", 1.1),
+        ("moderation", {}),
         ("tools", [{"type": "function"}]),
         ("response_format", {"type": "json_object"}),
         ("reasoning_effort", "low"),
@@ -127,6 +158,11 @@ def test_parse_unsupported_is_refused_by_name(field: str, value: Any) -> None:
     assert caught.value.param == field
 
 
+def test_parse_another_servers_name_is_refused_with_ours() -> None:
+    with pytest.raises(UnsupportedParameter, match="use repetition_penalty"):
+        parse(repeat_penalty=1.1)
+
+
 def test_parse_unknown_name_suggests_nearest() -> None:
     with pytest.raises(UnsupportedParameter, match="did you mean 'temperature'"):
         parse(tempurature=1)
@@ -137,10 +173,64 @@ def test_parse_unknown_name_suggests_nearest() -> None:
     [
         {"n": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "logprobs": False, "top_logprobs": 0},
         {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logit_bias": {}},
+        {"repeat_penalty": 1, "ignore_eos": False, "add_generation_prompt": True, "priority": "normal"},
     ],
 )
 def test_parse_neutral_values_ask_for_nothing(options: dict[str, Any]) -> None:
-    assert parse(**options) == parse()
+    assert requests_of(parse(**options)) == requests_of(parse())
+
+
+def test_choices_share_a_number_and_count_on_from_the_seed() -> None:
+    numbers = itertools.count(7)
+    requests = parse(n=3, seed=-1, temperature=0.5).text_requests(NO_SETTINGS, numbers)
+    assert [request.siblings for request in requests] == [7, 7, 7]
+    assert [request.sampling.seed for request in requests] == [2**63 - 1, 0, 1]
+    unseeded = parse(n=2).text_requests(NO_SETTINGS, numbers)
+    assert [(request.siblings, request.sampling.seed) for request in unseeded] == [(8, None), (8, None)]
+    (alone,) = parse(n=1, seed=5).text_requests(NO_SETTINGS, numbers)
+    assert (alone.siblings, alone.sampling.seed) == (None, 5)
+
+
+ASKED, BEGUN = {"role": "user", "content": "go"}, {"role": "assistant", "content": "Once"}
+CALLED = {
+    "role": "assistant",
+    "content": "x",
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("last", "options", "begins"),
+    [
+        (ASKED, {}, True),
+        (ASKED, {"add_generation_prompt": False}, False),
+        (ASKED, {"continue_final_message": False}, True),
+        (CALLED, {}, True),
+        (BEGUN, {}, False),
+        (BEGUN, {"add_generation_prompt": False}, False),
+        (BEGUN, {"add_generation_prompt": False, "continue_final_message": True}, False),
+        (BEGUN, {"continue_final_message": True}, False),
+        (BEGUN, {"add_generation_prompt": True}, True),
+        (BEGUN, {"continue_final_message": False}, True),
+    ],
+)
+def test_assistant_message_at_the_end_is_gone_on_with(last: Any, options: dict[str, Any], begins: bool) -> None:
+    (request,) = requests_of(parse(messages=[ASKED, last], **options))
+    assert isinstance(request.prompt, ChatPrompt)
+    assert request.prompt.add_generation_prompt is begins
+
+
+@pytest.mark.parametrize(
+    ("last", "options"),
+    [
+        (BEGUN, {"add_generation_prompt": True, "continue_final_message": True}),
+        (BEGUN, {"add_generation_prompt": False, "continue_final_message": False}),
+        (CALLED, {"continue_final_message": True}),
+    ],
+)
+def test_turns_that_contradict_are_refused(last: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="continue_final_message"):
+        parse(messages=[ASKED, last], **options)
 
 
 def test_parse_two_token_limits_must_agree() -> None:
@@ -172,9 +262,11 @@ def test_messages_parts_join_and_roles_map() -> None:
                 "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
             },
             {"role": "tool", "tool_call_id": "1", "content": "42"},
+            {"role": "assistant", "content": None, "refusal": "No."},
         ]
     )
-    assert [message.role for message in chat.messages] == ["system", "user", "assistant", "tool"]
+    assert [message.role for message in chat.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert chat.messages[4].content == "No."
     assert chat.messages[1].content == "one\ntwo"
     assert chat.messages[1].extra == {"name": "eve"}
     assert chat.messages[2].content is None
@@ -202,6 +294,19 @@ def test_messages_parts_join_and_roles_map() -> None:
 )
 def test_messages_wrong_shape_names_place(message: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
+        parse(messages=[message])
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "function", "name": "f", "content": "42"}, "messages[0].role"),
+        ({"role": "assistant", "content": None, "function_call": {"name": "f"}}, "messages[0].function_call"),
+    ],
+)
+def test_messages_of_functions_are_refused_by_name(message: Any, param: str) -> None:
+    with pytest.raises(UnsupportedParameter, match="tool_calls") as caught:
         parse(messages=[message])
     assert caught.value.param == param
 
@@ -252,36 +357,19 @@ def test_settings_yield_to_request_fields() -> None:
         system="be kind",
         chat_template="TEMPLATE",
         chat_template_kwargs={"a": 1, "b": 1},
+        max_tokens=9,
     )
-    (request,) = parse(temperature=0.7, chat_template_kwargs={"b": 2}).text_requests(settings)
+    assert requests_of(parse(max_tokens=5), settings)[0].max_tokens == 5
+    (request,) = requests_of(parse(temperature=0.7, chat_template_kwargs={"b": 2}), settings)
+    assert (request.max_tokens, requests_of(parse())[0].max_tokens) == (9, None)
     assert request.sampling == Sampling(temperature=0.7, top_k=20)
     assert isinstance(request.prompt, ChatPrompt)
     assert request.prompt.template == "TEMPLATE"
     assert request.prompt.template_kwargs == {"a": 1, "b": 2}
     assert [message.role for message in request.prompt.messages] == ["system", "user"]
-    (request,) = parse(messages=[{"role": "developer", "content": "own"}, *HELLO]).text_requests(settings)
+    (request,) = requests_of(parse(messages=[{"role": "developer", "content": "own"}, *HELLO]), settings)
     assert isinstance(request.prompt, ChatPrompt)
     assert [message.content for message in request.prompt.messages] == ["own", "hello"]
-
-
-def test_stream_golden() -> None:
-    stream = openai_chat.ChatStream(HEAD, include_usage=True)
-    sent = stream.render([Piece(0, "Hé")]) + stream.render([Piece(0, "llo", stop())]) + stream.end()
-    head = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"a"'
-
-    def chunk(delta: str, reason: str) -> str:
-        choice = f'{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{reason}}}'
-        return f'data: {{{head},"choices":[{choice}],"usage":null}}\n\n'
-
-    assert sent.decode() == (
-        chunk('{"role":"assistant","content":""}', "null")
-        + chunk('{"content":"Hé"}', "null")
-        + chunk('{"content":"llo"}', "null")
-        + chunk("{}", '"stop"')
-        + f'data: {{{head},"choices":[],"usage":{{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,'
-        + '"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
-        + "data: [DONE]\n\n"
-    )
 
 
 def test_stream_without_usage_says_nothing_of_it() -> None:
@@ -299,27 +387,12 @@ def test_stream_failure_is_event_then_end_marker() -> None:
     )
 
 
-def test_body_golden() -> None:
-    assert json.loads(openai_chat.render_body(HEAD, [Completion(0, "hi", stop("length"))])) == {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1700000000,
-        "model": "a",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "hi", "refusal": None},
-                "logprobs": None,
-                "finish_reason": "length",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": 3,
-            "completion_tokens": 2,
-            "total_tokens": 5,
-            "prompt_tokens_details": {"cached_tokens": 0},
-        },
-    }
+def test_body_has_log_probabilities_where_asked_for() -> None:
+    whole = Completion(0, "hi", stop(), (TokenLogprob(5, b"hi", -0.5),))
+    with_them = json.loads(openai_chat.render_body(HEAD, [whole], logprobs=True))
+    without = json.loads(openai_chat.render_body(HEAD, [whole]))
+    assert with_them["choices"][0]["logprobs"]["content"][0]["logprob"] == -0.5
+    assert without["choices"][0]["logprobs"] is None
 
 
 ANY_JSON = st.recursive(
@@ -347,7 +420,7 @@ def test_parse_any_json_is_request_or_400(options: dict[str, Any]) -> None:
         assert error.status == 400
         assert "\n" not in error.message
     else:
-        chat.text_requests(RequestSettings())
+        requests_of(chat)
 
 
 @given(st.binary(max_size=64))

@@ -12,7 +12,7 @@ import pytest
 from engines.detect import detect
 from gateway.errors import ModelNotFound
 from gateway.machine import Machine
-from gateway.registry import catalog as module
+from gateway.registry import model_files as module
 from gateway.registry.catalog import Catalog
 from gateway.registry.load import Registry, parse_registry
 from tests.engines.helpers_gguf_bytes import small_llama
@@ -48,18 +48,45 @@ def test_successor_reads_only_what_changed(tmp_path: Path, reads: list[str]) -> 
     reads.clear()
     new = old.successor(registry(tmp_path, two=", context: 64"))
     assert reads == ["two.gguf"]
-    assert new.models[0] is before[0]
+    assert new.models[0] == before[0]
     assert new.models[1].resident_key != before[1].resident_key
     assert old.models == before and reads == ["two.gguf"]
 
 
-def test_successor_with_other_defaults_is_read_anew(tmp_path: Path, reads: list[str]) -> None:
+def test_successor_with_other_policies_and_settings_reads_no_file(tmp_path: Path, reads: list[str]) -> None:
     old = Catalog(registry(tmp_path))
     _ = old.models
     reads.clear()
-    new = old.successor(registry(tmp_path, rest="defaults: {ttl_s: 5}"))
+    settings = "defaults: {ttl_s: 5, system: kind}\nprofiles: {p: {system: short}}"
+    new = old.successor(registry(tmp_path, two=", profile: p, aliases: [second]", rest=settings))
     assert [model.policy.ttl_s for model in new.models] == [5, 5]
+    assert [model.request.system for model in new.models] == ["kind", "short"]
+    assert new.resolve("second@p") == new.models[1]
     assert new.models[0].resident_key == old.models[0].resident_key  # a policy is no load parameter
+    assert [model.request.system for model in old.models] == [None, None]
+    assert reads == []
+
+
+def test_resolve_gives_the_same_object_until_something_changes(tmp_path: Path, reads: list[str]) -> None:
+    catalog = Catalog(registry(tmp_path, rest="profiles: {p: {system: s}}"))
+    plain, named = catalog.resolve("one"), catalog.resolve("one@p")
+    assert (catalog.resolve("one"), catalog.resolve("one@p")) == (plain, named)
+    assert catalog.resolve("one") is plain and catalog.resolve("one@p") is named
+    assert reads == ["one.gguf"]
+    os.utime(tmp_path / "one.gguf", ns=(1, 1))
+    assert catalog.resolve("one@p") is not named and catalog.resolve("one").created == 0
+    assert reads == ["one.gguf"] * 2
+    catalog.replace(catalog.successor(registry(tmp_path, rest="profiles: {p: {system: t}}")))
+    assert catalog.resolve("one@p").request.system == "t"
+    assert reads == ["one.gguf"] * 2 + ["two.gguf"]
+
+
+def test_settings_are_those_of_every_name_of_an_id(tmp_path: Path, reads: list[str]) -> None:
+    rest = "profiles: {p: {system: p}, q: {system: q}, r: {system: r}}"
+    catalog = Catalog(registry(tmp_path, one=", profile: p, profiles: [q]", rest=rest))
+    assert {name: settings.system for name, settings in catalog.settings("one").items()} == {
+        None: "p", "q": "q", "p": "p",
+    }  # fmt: skip
 
 
 def test_replace_takes_the_successor_whole(tmp_path: Path, reads: list[str]) -> None:

@@ -65,8 +65,6 @@ def test_load_api_keys_take_both_forms_and_hide_from_repr() -> None:
         ("models: [{id: a, sorce: x}]", "models[0].sorce: unknown key; did you mean source?"),
         ("defaults: {ttl: 1}", "defaults.ttl: unknown key; did you mean ttl_s?"),
         ("server: {api_keys: [{key: a, scope: x}]}", "server.api_keys[0].scope: unknown key; did you mean scopes?"),
-        ("profiles: {}", "profiles: not supported by this version"),
-        ("rules: {}", "rules: not supported by this version"),
         ("models: [{id: a, source: x, kv_bits: 4}]", "models[0].kv_bits: not supported by this version"),
         ("server: {media_urls: public}", "server.media_urls: not supported by this version"),
         ("models: [{id: 'a b', source: x}]", "models[0].id: expected `str` matching regex"),
@@ -101,6 +99,26 @@ def test_load_mistake_names_path_and_way_out(text: str, expected: str) -> None:
     message = problem(text)
     assert message.startswith("registry.yaml: ")
     assert expected in message
+
+
+def test_load_finds_every_piece_with_a_mistake() -> None:
+    text = (
+        "server: {port: x, hots: a}\nmodels: [{id: a, source: x, ttl: 1}, {id: b}, {id: c, source: y}, {source: z}]\n"
+        "profiles: {p: {sampling: {top_p: 2, topk: 1}}}\nmemry: {}"
+    )
+    with pytest.raises(RegistryError) as caught:
+        parse(text)
+    keys = [problem.key for problem in caught.value.problems]
+    assert sorted(map(str, keys)) == [
+        "memry", "models[0].ttl", "models[1]", "models[3]", "profiles.p.sampling.top_p", "profiles.p.sampling.topk",
+        "server.hots", "server.port",
+    ]  # fmt: skip
+    assert caught.value.key == keys[0] == "memry"
+    assert str(caught.value).endswith("(and 7 more: `innkeeper config check` lists them)")
+    same = "models: [{id: a, source: x}, {id: a, source: 'sim:'}]\nmemory: {budget: lots}"
+    with pytest.raises(RegistryError) as caught:
+        parse(same)
+    assert [problem.key for problem in caught.value.problems] == ["models[1].id", "models[1].simulate", "memory.budget"]
 
 
 def test_load_mistake_in_a_value_made_of_aliases_is_told_at_once() -> None:

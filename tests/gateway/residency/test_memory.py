@@ -68,6 +68,18 @@ def test_memory_the_baseline_of_a_worker_is_charged_once_known() -> None:
     assert (budget.total_bytes, budget.overhead_bytes, budget.available_bytes) == (9700, 300, 8120)
 
 
+def test_memory_yielding_overhead_is_counted_as_far_as_it_takes_nothing_from_models() -> None:
+    world = World(small("a", 1000, kv_grant=500), budget=2000)
+    world.serve("a")
+    for yielding, overhead in ((200, 200), (600, 500), (0, 0)):
+        world.do(m.OverheadMeasured(0, yielding_bytes=yielding))
+        budget = world.manager.statistics(world.now).budget
+        assert (budget.overhead_bytes, budget.available_bytes) == (overhead, 500 - overhead)
+        assert world.charged == 1500
+    world.do(m.OverheadMeasured(600, yielding_bytes=100))
+    assert world.manager.statistics(world.now).budget.overhead_bytes == 600
+
+
 # --- growth
 
 

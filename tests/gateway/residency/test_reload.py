@@ -51,6 +51,27 @@ async def test_reload_of_the_same_file_changes_nothing(tmp_path: Path) -> None:
     assert await changes(tmp_path / "r.yaml", models(A, B), models(A, B)) == Reload((), (), (), (), ())
 
 
+async def test_reload_names_the_ids_whose_settings_changed_under_any_name(tmp_path: Path) -> None:
+    (tmp_path / "x.jinja").write_text("{{ 1 }}")
+    profiles = "profiles: {{p: {{system: {}}}, q: {{chat_template: x.jinja}}}}\nrules: [{{match: {}, profile: p}}]"
+    lines = (
+        sim("a", keys="profile: p"), sim("b", keys="profiles: [p]"), sim("c", keys="profiles: []"),
+        sim("d", keys="profiles: [q]"),
+    )  # fmt: skip
+    path = tmp_path / "r.yaml"
+    before = models(*lines, rest=profiles.format("one", "z"))
+    assert (await changes(path, before, models(*lines, rest=profiles.format("two", "z")))).updated == ("a", "b")
+    assert (await changes(path, before, models(*lines, rest=profiles.format("one", "c")))).updated == ("c",)
+    old = catalog(path, before)
+    (tmp_path / "x.jinja").write_text("{{ 2 }}")
+    successor, reload = await read_changes(old, old.registry.settings, 10 * GIB)
+    assert reload == Reload((), (), (), ("a", "d"), ())  # a may be asked for with any profile
+    assert [inn.resolve("d@q").request.chat_template for inn in (old, successor)] == ["{{ 1 }}", "{{ 2 }}"]
+    (tmp_path / "x.jinja").unlink()
+    with pytest.raises(RegistryError, match=r"profiles\.q\.chat_template"):
+        await read_changes(old, old.registry.settings, 10 * GIB)
+
+
 async def test_reload_reports_what_needs_a_restart(tmp_path: Path) -> None:
     reload = await changes(
         tmp_path / "r.yaml",

@@ -28,9 +28,12 @@ async def test_operators_see_that_a_file_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     async with house(f"  - {{id: m, source: {path}}}") as inn:
         assert inn.residency.plan("m").action == "refuse"
+        assert (inn.state("m"), inn.residency.plan("m").state) == ("failed", "failed")
         path.write_bytes(b"GGUF, but torn")
         plan = inn.residency.plan("m")
         assert plan.error is not None and "m.gguf" in plan.error.message and "no such file" not in plan.error.message
+        (shown,) = inn.residency.statistics().models
+        assert (shown.state, shown.last_error) == ("failed", plan.error.message)
 
 
 async def test_operators_cancelled_lease_refuses_later_requests_too() -> None:

@@ -78,7 +78,7 @@ async def test_host_cancel_mid_stream_ends_as_cancelled() -> None:
         stream.cancel()
         events = await drained(stream)
         assert isinstance(events[-1], Finished) and events[-1].reason == "cancelled"
-        assert events[-1].usage.completion_tokens < 100 and host.active == 0
+        assert events[-1].usage.completion_tokens < 100 * BOUND_S and host.active == 0
 
 
 async def test_host_cancel_without_an_answer_kills_the_worker() -> None:

@@ -12,8 +12,9 @@ import openai
 import pytest
 
 from engines.wire import ChatPrompt, Event, TextRequest
+from gateway.app import create_app
 from gateway.errors import ModelTooLarge, ServerOverloaded
-from tests.gateway.helpers_app import chat_body, client_of, make_app
+from tests.gateway.helpers_app import chat_body, client_of, make_app, make_catalog, make_settings
 from tests.gateway.helpers_residency import FakeResidency, delta, failed, finished, refusing
 from tests.gateway.helpers_server import serving
 
@@ -142,12 +143,14 @@ async def test_client_retries_what_may_succeed_and_not_what_cannot() -> None:
         assert asked == calls
 
 
-async def test_model_with_an_error_says_it() -> None:
-    async with client_of(make_app()) as client:
+async def test_model_with_an_error_says_it_and_the_residency_hears_of_it() -> None:
+    residency = FakeResidency()
+    async with client_of(make_app(residency)) as client:
         answer = await client.post("/v1/chat/completions", json=chat_body(model="broken"))
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "model_load_failed"
     assert "nowhere.gguf" in answer.json()["error"]["message"]
+    assert residency.asked == [("note_files", "broken")]
 
 
 async def test_ignored_hints_are_named_in_a_header() -> None:
@@ -168,3 +171,22 @@ async def test_shutting_down_is_503_before_anything_else_is_looked_at() -> None:
         models = await client.get("/v1/models")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
     assert models.status_code == 200
+
+
+async def test_models_by_id_with_a_profile() -> None:
+    registry = (
+        "profiles: {calm: {sampling: {temperature: 0}}}\n"
+        + 'models: [{id: a/b, source: "sim:", simulate: {weights: 1MiB}}]'
+    )
+    residency = talking()
+    async with client_of(create_app(make_settings(), make_catalog(registry), residency)) as client:
+        plain, calm = await client.get("/v1/models/a/b"), await client.get("/v1/models/a/b@calm")
+        unknown = await client.get("/v1/models/a/b@wild")
+        await client.post("/v1/chat/completions", json=chat_body(model="a/b@calm"))
+    assert [(answer.json()["id"], answer.json()["profile"]) for answer in (plain, calm)] == [
+        ("a/b", None),
+        ("a/b", "calm"),
+    ]
+    assert plain.json()["profiles"] == ["calm"]
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+    assert residency.leases[0].requests[0].sampling.temperature == 0

@@ -1,0 +1,188 @@
+"""JSON schemas of request options, by name: what ``/openapi.json`` says a body may hold.
+
+The option tables of each protocol say which names there are; these say what values they take. A hint takes any value, a refused
+option only those that ask for nothing. ``null`` counts as absent throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from engines.wire import Priority
+from gateway.protocols.options import MAX_STOP_CHARS, MAX_STOPS, MAX_TOKENS, OptionTables
+
+__all__ = ["CHAT", "COMPLETIONS", "DETOKENIZE", "TOKENIZE", "UNLOAD", "Schema", "body_schema"]
+
+Schema = dict[str, Any]
+
+_BOOLEAN: Schema = {"type": "boolean"}
+_STRING: Schema = {"type": "string"}
+_NAME: Schema = {"type": "string", "minLength": 1}
+_OBJECT: Schema = {"type": "object"}
+
+
+def _integer(low: int, high: int) -> Schema:
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def _number(low: float, high: float) -> Schema:
+    return {"type": "number", "minimum": low, "maximum": high}
+
+
+def _array(items: Schema, **limits: int) -> Schema:
+    return {"type": "array", "items": items, **limits}
+
+
+def _record(properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
+    """An object of these properties only; the others than ``required`` may be null."""
+    needed = sorted(required)
+    schema: Schema = {
+        "type": "object",
+        "properties": {
+            name: value if name in needed else _or_null(value) for name, value in sorted(properties.items())
+        },
+        "additionalProperties": False,
+    }
+    return {**schema, "required": needed} if needed else schema
+
+
+def _or_null(schema: Schema) -> Schema:
+    if not schema or schema.get("type") == "null":
+        return schema
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_MODEL: Schema = {**_NAME, "description": "An id or alias of the registry, or id@profile."}
+_STOP_TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
+_TOKEN: Schema = _integer(0, 2**31 - 1)
+_TOKENS: Schema = _array(_TOKEN, minItems=1)
+
+_PART: Schema = {
+    "anyOf": [
+        _record({"type": {"enum": ["text", "input_text"]}, "text": _STRING}, ("type", "text")),
+        _record({"type": {"const": "refusal"}, "refusal": _STRING}, ("type", "refusal")),
+    ]
+}
+_CALL: Schema = {
+    "type": "object",
+    "properties": {
+        "id": _STRING,
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {"name": _STRING, "arguments": _STRING},
+            "required": ["arguments", "name"],
+        },
+    },
+    "required": ["function", "id", "type"],
+}
+_CONTENT: Schema = {"anyOf": [_STRING, _array(_PART, minItems=1)]}
+_MESSAGES: Schema = _array(
+    {
+        "anyOf": [
+            _record(
+                {"role": {"enum": ["system", "developer", "user"]}, "content": _CONTENT, "name": _STRING},
+                ("role", "content"),
+            ),
+            _record(
+                {
+                    "role": {"const": "assistant"},
+                    "content": _CONTENT,
+                    "name": _STRING,
+                    "reasoning_content": _STRING,
+                    "refusal": _STRING,
+                },
+                ("role", "content"),
+            ),
+            _record(
+                {"role": {"const": "assistant"}, "content": _CONTENT, "tool_calls": _array(_CALL, minItems=1)},
+                ("role", "tool_calls"),
+            ),
+            _record({"role": {"const": "tool"}, "content": _CONTENT, "tool_call_id": _STRING}, ("role", "content")),
+        ]
+    },
+    minItems=1,
+)
+
+_TEXT_OPTIONS: dict[str, Schema] = {
+    "frequency_penalty": _number(-2, 2),
+    "logit_bias": {
+        "type": "object",
+        "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,9})$"},
+        "additionalProperties": _number(-100, 100),
+        "maxProperties": 10_000,
+    },
+    "min_p": _number(0, 1),
+    "model": _MODEL,
+    "n": _integer(1, 128),
+    "presence_penalty": _number(-2, 2),
+    "priority": {"enum": list(get_args(Priority))},
+    "repetition_penalty": _number(0.01, 10),
+    "seed": _integer(-(2**63), 2**63 - 1),
+    "stop": {"anyOf": [_STOP_TEXT, _array(_STOP_TEXT, maxItems=MAX_STOPS)]},
+    "stream": _BOOLEAN,
+    "stream_options": _record({"include_usage": _BOOLEAN, "include_obfuscation": _BOOLEAN}),
+    "temperature": _number(0, 2),
+    "top_k": _integer(0, MAX_TOKENS),
+    "top_p": _number(0, 1),
+}
+
+CHAT: dict[str, Schema] = {
+    **_TEXT_OPTIONS,
+    "add_generation_prompt": _BOOLEAN,
+    "chat_template_kwargs": _OBJECT,
+    "continue_final_message": _BOOLEAN,
+    "logprobs": _BOOLEAN,
+    "max_completion_tokens": _integer(1, MAX_TOKENS),
+    "max_tokens": _integer(1, MAX_TOKENS),
+    "messages": _MESSAGES,
+    "top_logprobs": _integer(0, 20),
+}
+
+COMPLETIONS: dict[str, Schema] = {
+    **_TEXT_OPTIONS,
+    "best_of": _integer(1, 20),
+    "echo": _BOOLEAN,
+    "logprobs": {"anyOf": [_integer(0, 5), {"const": False}]},
+    "max_tokens": {**_integer(0, MAX_TOKENS), "description": "0 beside echo only."},
+    "prompt": {"anyOf": [_STRING, _TOKENS, _array({"anyOf": [_STRING, _TOKENS]}, minItems=1)]},
+    "suffix": _STRING,
+}
+
+TOKENIZE: dict[str, Schema] = {
+    "add_generation_prompt": _BOOLEAN,
+    "add_special": _BOOLEAN,
+    "add_special_tokens": _BOOLEAN,
+    "chat_template": _NAME,
+    "chat_template_kwargs": _OBJECT,
+    "content": _STRING,
+    "continue_final_message": _BOOLEAN,
+    "messages": _MESSAGES,
+    "model": {**_MODEL, "description": "May be left out where the registry has one text model."},
+    "parse_special": _BOOLEAN,
+    "prompt": _STRING,
+    "return_token_strs": _BOOLEAN,
+    "with_pieces": _BOOLEAN,
+}
+
+DETOKENIZE: dict[str, Schema] = {"model": TOKENIZE["model"], "tokens": _array(_TOKEN)}
+
+UNLOAD: dict[str, Schema] = {"mode": {"enum": ["drain", "abort", "force"]}, "deadline_s": _number(0, 86_400)}
+
+
+def body_schema(
+    tables: OptionTables, schemas: Mapping[str, Schema], required: Iterable[str], names: Iterable[str] | None = None
+) -> Schema:
+    """The body of a route with these tables; ``names`` leaves only some of the honoured options."""
+    honoured = tables.honoured if names is None else tables.honoured & set(names)
+    properties = {name: schemas.get(name, {}) for name in honoured}
+    properties |= {name: {"description": "Accepted; changes nothing."} for name in tables.hints}
+    for name, neutral in tables.refused.items():
+        if neutral:
+            properties[name] = {"enum": list(neutral), "description": "Refused, but for what asks for nothing."}
+    return _record(properties, required)

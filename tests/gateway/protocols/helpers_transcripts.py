@@ -1,0 +1,154 @@
+"""Transcripts: a request, what the worker is asked, what it says, and the answer, each in one readable file.
+
+A file of ``transcripts/`` has four parts, each begun by a line ``== name``:
+
+- ``request``: the path, then the JSON body
+- ``asked``: the worker's requests, one JSON object a line; none for a request that is refused
+- ``said``: the workers' events, each with the index of its completion: ``0 {"text": "Hi"}``,
+  ``0 {"finish": "stop", "prompt": 3, "completion": 2}``, or ``0 {"error": "worker_died", "message": "…"}``. A text may have
+  ``tokens``, each ``[text, log-probability, [[text, log-probability], …]]``; bytes that are not UTF-8 are written as Python
+  decodes them with ``surrogateescape``: ``\\udcf0``
+- ``answer``: the events of a stream as they are sent, or a body, indented
+
+``python -m tests.gateway.protocols.helpers_transcripts`` writes ``asked`` and ``answer`` of every file anew from the code as it
+is; read the difference before you keep it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engines.wire import Finished, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
+from gateway.errors import GatewayError, from_wire
+from gateway.protocols import openai_chat, openai_completions
+from gateway.protocols.completion import BodyFormat, Completion, Piece, StreamFormat
+from gateway.protocols.envelopes import render
+from gateway.protocols.openai_stream import AnswerHead
+from gateway.registry.catalog import RequestSettings
+
+__all__ = ["FILES", "Transcript", "performed", "read_transcript"]
+
+FOLDER = Path(__file__).parent / "transcripts"
+FILES = sorted(FOLDER.glob("*.txt"))
+_PARTS = ("request", "asked", "said", "answer")
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """One file."""
+
+    path: str
+    body: dict[str, Any]
+    asked: str
+    said: str
+    answer: str
+
+    @property
+    def text(self) -> str:
+        body = json.dumps(self.body, ensure_ascii=False)
+        values = (f"{self.path}\n{body}\n", self.asked, self.said, self.answer)
+        return "\n".join(f"== {name}\n{value}" for name, value in zip(_PARTS, values, strict=True))
+
+
+def read_transcript(file: Path) -> Transcript:
+    """The file's four parts."""
+    text = "\n" + file.read_text(encoding="utf-8")
+    parts = {}
+    for name, following in itertools.zip_longest(_PARTS, _PARTS[1:]):
+        _, _, rest = text.partition(f"\n== {name}\n")
+        parts[name] = rest.partition(f"\n== {following}\n")[0] if following else rest
+    path, _, body = parts["request"].partition("\n")
+    return Transcript(path, json.loads(body), parts["asked"], parts["said"], parts["answer"])
+
+
+def performed(transcript: Transcript) -> Transcript:
+    """What the code makes of its request and of what the worker says."""
+    try:
+        asked, stream, body = _parse(transcript)
+    except GatewayError as refusal:
+        return replace(transcript, asked="", answer=_refusal(refusal, transcript.path))
+    pieces, error = _pieces(transcript.said)
+    if stream is not None:
+        answer = b"".join(stream.render([piece]) for piece in pieces)
+        answer += stream.end() if error is None else stream.failure(error)
+        return replace(transcript, asked=_lines(asked), answer=answer.decode())
+    if error is not None:
+        return replace(transcript, asked=_lines(asked), answer=_refusal(error, transcript.path))
+    return replace(transcript, asked=_lines(asked), answer=_indented(body(_whole(pieces))))
+
+
+def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | None, BodyFormat]:
+    content = json.dumps(transcript.body).encode()
+    module = openai_chat if transcript.path == "/v1/chat/completions" else openai_completions
+    request = module.parse(content)
+    head = AnswerHead("id-1", 1700000000, request.model, "fp_1")
+    asked = request.text_requests(RequestSettings(), itertools.count(1))
+    return asked, request.stream_format(head), request.body_format(head)
+
+
+def _pieces(said: str) -> tuple[list[Piece], GatewayError | None]:
+    """A piece an event, up to an error."""
+    pieces: list[Piece] = []
+    for line in said.splitlines():
+        index, _, text = line.partition(" ")
+        event = json.loads(text)
+        if "error" in event:
+            return pieces, from_wire(WireError(code=event["error"], message=event["message"]))
+        finish = _finish(event) if "finish" in event else None
+        logprobs = tuple(_token(*token) for token in event.get("tokens", ()))
+        pieces.append(Piece(int(index), event.get("text", ""), finish, logprobs))
+    return pieces, None
+
+
+def _finish(event: dict[str, Any]) -> Finished:
+    usage = Usage(
+        prompt_tokens=event["prompt"], completion_tokens=event["completion"], cached_tokens=event.get("cached", 0)
+    )
+    return Finished(request_id=1, reason=event["finish"], usage=usage)
+
+
+def _token(text: str, logprob: float | None, top: list[tuple[str, float]] = []) -> TokenLogprob:  # noqa: B006 (only read)
+    return TokenLogprob(1, _raw(text), logprob, tuple(TopLogprob(1, _raw(other), value) for other, value in top))
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _whole(pieces: list[Piece]) -> list[Completion]:
+    """The completions that these pieces make up."""
+    completions = []
+    for index in sorted({piece.index for piece in pieces}):
+        own = [piece for piece in pieces if piece.index == index]
+        (finish,) = [piece.finish for piece in own if piece.finish is not None]
+        logprobs = tuple(token for piece in own for token in piece.logprobs)
+        completions.append(Completion(index, "".join(piece.text for piece in own), finish, logprobs))
+    return completions
+
+
+def _lines(requests: list[TextRequest]) -> str:
+    return "".join(f"{msgspec.json.encode(request).decode()}\n" for request in requests)
+
+
+def _refusal(error: GatewayError, path: str) -> str:
+    rendered = render(error, path, "req-1")
+    return f"{rendered.status}\n{_indented(rendered.body)}"
+
+
+def _indented(body: bytes) -> str:
+    return f"{msgspec.json.format(body, indent=2).decode()}\n"
+
+
+def _rewrite() -> None:
+    for file in FILES:
+        file.write_text(performed(read_transcript(file)).text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _rewrite()
