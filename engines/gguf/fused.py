@@ -7,21 +7,23 @@ differently stays as it is.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.normalization import RMSNorm
 from mlx.nn.layers.positional_encoding import RoPE
 from mlx.utils import tree_flatten, tree_unflatten
 
-from engines.gguf.fused_block import fused_block
-from engines.gguf.fused_leaves import FusedRMSNorm, FusedRoPE, GatedMLP
 from engines.gguf.kernels import backend
 from engines.gguf.kernels.cpu import Extension, extension
 from engines.gguf.layers import KQuantLinear
 from engines.gguf.rope import FactoredRoPE
 
-__all__ = ["can_fuse", "fuse"]
+__all__ = ["ACTIVATIONS", "FusedRMSNorm", "FusedRoPE", "GatedMLP", "can_fuse", "fuse"]
+
+ACTIVATIONS: Final = ("silu", "gelu", "gelu_tanh")
+"""What the gate of an MLP goes through; the index is the extension's."""
 
 
 def can_fuse() -> bool:
@@ -30,22 +32,18 @@ def can_fuse() -> bool:
 
 
 def fuse(model: Any, activation: str | None) -> None:
-    """Replaces leaves, gated MLPs and whole blocks of a model that is filled. ``activation`` is that of its gated MLPs, one of
-    :data:`~engines.gguf.fused_leaves.ACTIVATIONS`; None: it has none of the usual form. Does nothing where :func:`can_fuse` is
-    False."""
+    """Replaces the leaves of a model that is filled. ``activation`` is that of its gated MLPs, one of :data:`ACTIVATIONS`;
+    None: it has none of the usual form. Does nothing where :func:`can_fuse` is False."""
     compiled = extension()
     if compiled is None or not can_fuse():
         return
     leaves: Any = tree_flatten(model.leaf_modules(), is_leaf=lambda x: isinstance(x, Module))
     fused = [(path, leaf) for path, old in leaves if (leaf := _leaf(old, compiled)) is not None]
     model.update_modules(tree_unflatten(fused))
-    layers = model.model.layers
-    for index, layer in enumerate(layers):
-        block = fused_block(layer, compiled)
-        if block is not None:
-            layers[index] = block
-        elif activation is not None and _is_gated(layer.mlp):
-            layer.mlp = GatedMLP(layer.mlp, activation, compiled)
+    if activation is not None:
+        for layer in model.layers:
+            if _is_gated(layer.mlp):
+                layer.mlp = GatedMLP(layer.mlp, activation, compiled)
 
 
 def _leaf(old: Any, compiled: Extension) -> Any:
@@ -68,3 +66,68 @@ def _is_gated(mlp: Any) -> bool:
     """Whether this is gate, up and down projections on K-quant blocks, and nothing else."""
     names = {"gate_proj", "up_proj", "down_proj"}
     return set(mlp.children()) == names and all(isinstance(mlp[name], KQuantLinear) for name in names)
+
+
+class FusedRMSNorm(Module):
+    """``nn.RMSNorm``, with its parameter."""
+
+    def __init__(self, weight: mx.array, eps: float, compiled: Extension) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.weight = weight
+        self.eps = eps
+        self._norm = compiled.rms_norm
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self._norm(x, self.weight, self.eps)
+
+
+class FusedRoPE(Module):
+    """``nn.RoPE`` and :class:`~engines.gguf.rope.FactoredRoPE`: [batch, heads, tokens, features] and the offset of the first
+    token, or of each row's."""
+
+    def __init__(
+        self,
+        compiled: Extension,
+        *,
+        dims: int,
+        traditional: bool,
+        base: float = 0.0,
+        scale: float = 1.0,
+        wavelengths: mx.array | None = None,
+        magnitude: float = 1.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dims = dims
+        self.traditional = traditional
+        self.base = base
+        self.scale = scale
+        self.magnitude = magnitude
+        self._wavelengths = wavelengths
+        self._rope = compiled.rope
+
+    def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+        if self.magnitude != 1.0:
+            x = x.at[..., : self.dims].multiply(self.magnitude)
+        return self._rope(x, self.dims, self.traditional, self.base, self.scale, offset, self._wavelengths)
+
+
+class GatedMLP(Module):
+    """``down(activation(gate(x)) * up(x))`` with gate, up and activation in one primitive."""
+
+    def __init__(self, mlp: Any, activation: str, compiled: Extension) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.gate_proj = mlp.gate_proj
+        self.up_proj = mlp.up_proj
+        self.down_proj = mlp.down_proj
+        self._activation = ACTIVATIONS.index(activation)
+        self._compiled = compiled
+        self._biased = "bias" in mlp.gate_proj or "bias" in mlp.up_proj
+        self._types = (mlp.gate_proj.quant.ggml_id, mlp.up_proj.quant.ggml_id)
+
+    def __call__(self, x: mx.array) -> Any:
+        gate, up = self.gate_proj, self.up_proj
+        if self._biased:
+            hidden = self._compiled.gated(gate(x), up(x), self._activation)
+        else:
+            hidden = self._compiled.gated_product(x, gate.blocks, up.blocks, *self._types, self._activation)
+        return self.down_proj(hidden)

@@ -17,11 +17,11 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx_lm.models.base import scaled_dot_product_attention
 
-from engines.gguf.fused_leaves import ACTIVATIONS, FusedRMSNorm, FusedRoPE
-from engines.gguf.kernels.cpu import Extension
+from engines.gguf.fused import ACTIVATIONS, FusedRMSNorm, FusedRoPE, can_fuse
+from engines.gguf.kernels.cpu import Extension, extension
 from engines.gguf.layers import KQuantLinear
 
-__all__ = ["FusedBlock", "fused_block"]
+__all__ = ["FusedBlock", "fuse_blocks", "fused_block"]
 
 _Matrix = tuple[mx.array, int, mx.array | None]  # blocks, GGML id, bias
 _Norm = tuple[mx.array, float]
@@ -73,6 +73,19 @@ class FusedBlock(Module):
         return self._finish(attended, x)
 
 
+def fuse_blocks(model: Any) -> None:
+    """Replaces the blocks of a model whose leaves have been fused, where :func:`fused_block` knows them. Does nothing where the
+    compiled back end does not serve."""
+    compiled = extension()
+    if compiled is None or not can_fuse():
+        return
+    layers = model.model.layers
+    for index, layer in enumerate(layers):
+        block = fused_block(layer, compiled)
+        if block is not None:
+            layers[index] = block
+
+
 def fused_block(stock: Any, compiled: Extension) -> FusedBlock | None:
     """The block in two primitives; None for a block that is not known or has other leaves than those of a K-quant model.
 
@@ -110,7 +123,7 @@ def fused_block(stock: Any, compiled: Extension) -> FusedBlock | None:
         rope_base=rope.base,
         rope_scale=rope.scale,
         rope_magnitude=rope.magnitude,
-        rope_wavelengths=rope.wavelengths,
+        rope_wavelengths=rope._wavelengths,
         after_attention=after_attention,
         mlp_norm=before_mlp,
         gate=gate,

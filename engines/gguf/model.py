@@ -8,7 +8,7 @@ The steps of :func:`build_model`:
 4. each module with weights is replaced: matrices of blocks by K-quant leaves, F32 matrices by ``nn.Linear`` and
    ``nn.Embedding``, norms by norms with the file's weight; shapes are held against the stock module's
 5. rotary embedding and caches are replaced where the plan says so
-6. norms, rotary embedding and gated MLPs are replaced by compiled ones where there are such
+6. norms, rotary embedding, gated MLPs and whole blocks are replaced by compiled ones where there are such
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import Checkpoint, Family, Plan, family_of
 from engines.gguf.fused import can_fuse, fuse
+from engines.gguf.fused_block import fuse_blocks
 from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.names import Placement, SlotKind, place
 from engines.gguf.rope import FactoredRoPE
@@ -81,6 +82,7 @@ def build_model(
     model = _stock_model(family, plan, placements)
     _fill(header, model, plan, placements, compute, report)
     fuse(model, family.gate)
+    fuse_blocks(model)
     if not plan.stock_caches:
         # An attribute of the instance, which mlx-lm's make_prompt_cache finds before anything of the class.
         model.make_cache = lambda: _caches(plan.windows)

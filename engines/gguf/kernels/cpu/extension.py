@@ -47,7 +47,7 @@ class Extension(Protocol):
     """The functions of the compiled module. Each adds a primitive to MLX's graph, on the default stream.
 
     Floats are computed in float32 whatever the dtype of the input, which the answer has. ValueError when shapes or dtypes do
-    not fit. ``type`` is a quant type's GGML id, ``activation`` an index into :data:`engines.gguf.fused_leaves.ACTIVATIONS`.
+    not fit. ``type`` is a quant type's GGML id, ``activation`` an index into :data:`engines.gguf.fused.ACTIVATIONS`.
     """
 
     mlx_version: str

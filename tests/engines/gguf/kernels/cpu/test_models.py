@@ -14,9 +14,9 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.generate import GenerationBatch, PromptProcessingBatch
 from mlx_lm.models.cache import make_prompt_cache
 
-from engines.gguf import fused
+from engines.gguf import fused_block
+from engines.gguf.fused import FusedRMSNorm, FusedRoPE, GatedMLP
 from engines.gguf.fused_block import FusedBlock
-from engines.gguf.fused_leaves import FusedRMSNorm, FusedRoPE, GatedMLP
 from engines.gguf.kernels import table
 from engines.gguf.kernels.cpu import Extension
 from engines.gguf.model import build_model
@@ -113,7 +113,7 @@ def test_blocks_of_a_model_give_the_bits_of_their_leaves(
     model = built(family, tmp_path, quant=quant)
     assert all(isinstance(layer, FusedBlock) for layer in model.layers)
     with monkeypatch.context() as patched:
-        patched.setattr(fused, "fused_block", lambda *_: None)
+        patched.setattr(fused_block, "fused_block", lambda *_: None)
         leaves = built(family, tmp_path, quant=quant)
     assert not any(isinstance(layer, FusedBlock) for layer in leaves.layers)
     tokens = mx.array(np.random.default_rng(1).integers(3, 352, (2, 141)))
@@ -136,7 +136,7 @@ def test_blocks_scale_their_rotary_embedding(
 ) -> None:
     model = built(family, tmp_path, quant="F32", **changes)
     assert isinstance(model.layers[0], FusedBlock)
-    monkeypatch.setattr(fused, "fused_block", lambda *_: None)
+    monkeypatch.setattr(fused_block, "fused_block", lambda *_: None)
     leaves = built(family, tmp_path, quant="F32", **changes)
     np.testing.assert_allclose(model(mx.array(TOKENS)), leaves(mx.array(TOKENS)), rtol=0, atol=1e-4)
 
@@ -164,7 +164,7 @@ def test_a_block_sees_that_a_leaf_is_replaced(tmp_path: Path) -> None:
 
 
 def test_leaves_of_a_model_are_the_compiled_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "fused_block", lambda *_: None)
+    monkeypatch.setattr(fused_block, "fused_block", lambda *_: None)
     model = built("qwen3", tmp_path, quant="Q4_K")
     layer = model.layers[0]
     assert isinstance(layer.mlp, GatedMLP)
