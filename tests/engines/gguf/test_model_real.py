@@ -9,19 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gguf
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.generate import GenerationBatch, PromptProcessingBatch
-from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
 from engines.gguf.model import build_model
-from engines.gguf.tensors import TensorFile
 from engines.gguf.tokenizer import GgufTokenizer
-from engines.header import GgufHeader, read_header
+from engines.header import read_header
+from tests.engines.gguf.helpers_stock import stock_smollm2
 
 pytestmark = pytest.mark.slow
 
@@ -66,40 +63,6 @@ def greedy_answers(model: Any, prompts: list[list[int]]) -> list[list[int]]:
         for response in batch.next():
             answers[response.uid].append(response.token)
     return answers
-
-
-def stock_smollm2(header: GgufHeader) -> Any:
-    """The stock class as Hugging Face's checkpoint would fill it: gguf-py's dequantisation, rows of Q and K put back."""
-    keys: Any = header.metadata
-    heads, kv_heads = keys["llama.attention.head_count"], keys["llama.attention.head_count_kv"]
-    arguments = {
-        "model_type": "llama",
-        "hidden_size": keys["llama.embedding_length"],
-        "num_hidden_layers": keys["llama.block_count"],
-        "intermediate_size": keys["llama.feed_forward_length"],
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "rms_norm_eps": keys["llama.attention.layer_norm_rms_epsilon"],
-        "vocab_size": keys["llama.vocab_size"],
-        "rope_theta": keys["llama.rope.freq_base"],
-    }
-    stock: Any = llama
-    model = stock.Model(stock.ModelArgs(**arguments))
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.args.num_hidden_layers)
-    weights = []
-    parameters: Any = tree_flatten(model.parameters())
-    with TensorFile(header) as tensors:
-        for name, _ in parameters:
-            stem = names.get_name(name, try_suffixes=(".weight",))
-            assert stem is not None
-            kind = gguf.GGMLQuantizationType[header.tensors[stem].type.name]
-            values = gguf.quants.dequantize(np.array(tensors.blocks(stem)), kind)
-            if ".q_proj." in name or ".k_proj." in name:
-                pairs = values.reshape(heads if ".q_proj." in name else kv_heads, -1, 2, values.shape[1])
-                values = pairs.swapaxes(1, 2).reshape(values.shape)
-            weights.append((name, mx.array(values)))
-    model.update(tree_unflatten(weights))
-    return model
 
 
 def test_gemma_continues_sensibly(gemma_path: Path) -> None:
