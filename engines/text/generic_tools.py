@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from engines.text.reasoning import variables_read
 from engines.wire import Tool
 
 __all__ = ["generic_messages", "instructions", "knows_tools"]
 
 
 def knows_tools(template: str | None) -> bool:
-    """Whether a chat template shows tools to the model."""
-    return template is not None and "tools" in template
+    """Whether a chat template shows tools to the model: whether it reads the variable ``tools``."""
+    return "tools" in variables_read(template)
 
 
 def instructions(tools: Sequence[Tool], *, required: bool = False, parallel: bool = True) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "opened_by",
     "reasoning_format",
     "template_switches",
+    "variables_read",
 ]
 
 
@@ -124,16 +125,26 @@ _EFFORTS = ("reasoning_effort", "thinking_effort")
 _BUDGETS = ("thinking_budget",)
 _EXPRESSION = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+
+def variables_read(template: str | None) -> frozenset[str]:
+    """The names in a template's expressions, attributes aside; what stands in its texts and comments does not count."""
+    return frozenset(
+        name
+        for expression in _EXPRESSION.findall(template or "")
+        for name in _WORD.findall(_QUOTED.sub("''", expression))
+    )
 
 
 def template_switches(template: str | None) -> TemplateSwitches:
-    """Which variables a template reads, from its expressions; what stands in its texts and comments does not count."""
-    code = " ".join(_QUOTED.sub("''", found) for found in _EXPRESSION.findall(template or ""))
+    """Which of the variables about thinking a template reads."""
+    read = variables_read(template)
 
-    def read(names: tuple[str, ...]) -> str | None:
-        return next((name for name in names if re.search(rf"(?<![\w.]){name}\b", code)), None)
+    def first(names: tuple[str, ...]) -> str | None:
+        return next((name for name in names if name in read), None)
 
-    return TemplateSwitches(read(_TOGGLES), read(_EFFORTS), read(_BUDGETS))
+    return TemplateSwitches(first(_TOGGLES), first(_EFFORTS), first(_BUDGETS))
 
 
 def can_be_disabled(template: str | None) -> bool:

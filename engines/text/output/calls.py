@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Generator
 
 from engines.text.output.json_scanner import JsonScanner
-from engines.text.output.parts import CallArguments, CallEnd, CallStart, Content, Part
+from engines.text.output.parts import CallArguments, CallEnd, CallStart, Content, Mark, Part
 from engines.text.output.reader import Malformed, Reader
 
 __all__ = ["CallStream"]
@@ -37,11 +37,6 @@ class CallStream:
         self._make_id = make_id
         self._whole = whole
         self._held: list[Part] = []  # of the open call, with ``whole``
-
-    @property
-    def any(self) -> bool:
-        """Whether a call has begun or been completed."""
-        return self.is_open or self.started > 0
 
     def start(self, name: str, call_id: str | None = None) -> None:
         """A call begins. ``call_id`` is the id that the model gave it, where it gave one. Malformed without a name."""
@@ -75,11 +70,9 @@ class CallStream:
         self._emit(CallEnd(self.started, False, source))
         self._close()
 
-    def whole_call(self, name: str, arguments: str, call_id: str | None = None) -> None:
-        """A call that was read to its end before anything of it could be told."""
-        self.start(name, call_id)
-        self.arguments(arguments)
-        self.end()
+    def mark(self) -> None:
+        """What was read is no call and for no reader."""
+        self.parts.append(Mark(self.reader.take()))
 
     def json_arguments(self, name: str, call_id: str | None = None) -> Generator[None, None, None]:
         """Starts a call whose arguments come next as a JSON object, or as a string that holds one, or as ``null``.

@@ -7,9 +7,11 @@ from collections.abc import Callable, Generator, Sequence
 
 from engines.text.output.answer import MarkedAnswer
 from engines.text.output.calls import CallStream
+from engines.text.output.channels import ChannelledAnswer
 from engines.text.output.parts import Part
 from engines.text.output.reader import Reader
 from engines.text.reasoning import ReasoningFormat
+from engines.text.tool_syntax.harmony import Harmony
 from engines.text.tool_syntax.syntax import ToolSyntax
 from engines.wire import Tool
 
@@ -22,7 +24,7 @@ class OutputParser:
     The pieces do not matter: joined, the parts are the same for any. Neither method raises, whatever the text is.
     """
 
-    def __init__(self, reader: Reader, calls: CallStream, answer: MarkedAnswer) -> None:
+    def __init__(self, reader: Reader, calls: CallStream, answer: MarkedAnswer | ChannelledAnswer) -> None:
         self._reader = reader
         self._calls = calls
         self._answer = answer
@@ -93,4 +95,7 @@ def output_parser(
     reader = Reader()
     make_id = (lambda index, name: syntax.call_id(index, name, random)) if syntax else (lambda index, name: "")
     calls = CallStream(reader, make_id, frozenset(tool.name for tool in tools), whole=whole)
+    if (reasoning and reasoning.channels) or isinstance(syntax, Harmony):
+        split = split and reasoning is not None
+        return OutputParser(reader, calls, ChannelledAnswer(calls, starts_in_reasoning, syntax is not None, split))
     return OutputParser(reader, calls, MarkedAnswer(calls, reasoning, starts_in_reasoning, syntax, tuple(tools), split))

@@ -5,8 +5,26 @@ To add one, write a subclass of :class:`ToolSyntax`, put it in the table, and ad
 the table. ``docs/tools.md`` lists them.
 """
 
+from engines.text.generic_tools import knows_tools
+from engines.text.tool_syntax.command_r import Command, CommandR
+from engines.text.tool_syntax.deepseek import DeepSeekV3, DeepSeekV31
+from engines.text.tool_syntax.functionary import FunctionaryV31, FunctionaryV32
+from engines.text.tool_syntax.gemma3 import Gemma3
+from engines.text.tool_syntax.gemma4 import FunctionGemma, Gemma4
 from engines.text.tool_syntax.generic import Generic
+from engines.text.tool_syntax.glm4 import Glm4
+from engines.text.tool_syntax.glm45 import Glm45
+from engines.text.tool_syntax.granite import Granite
+from engines.text.tool_syntax.harmony import Harmony
 from engines.text.tool_syntax.hermes import Hermes
+from engines.text.tool_syntax.kimi_k2 import KimiK2
+from engines.text.tool_syntax.llama3 import Llama3
+from engines.text.tool_syntax.llama4 import Lfm2, Llama4
+from engines.text.tool_syntax.minimax_m1 import MiniMaxM1
+from engines.text.tool_syntax.minimax_m2 import MiniMaxM2
+from engines.text.tool_syntax.mistral import Mistral, MistralArray
+from engines.text.tool_syntax.phi4 import Phi4
+from engines.text.tool_syntax.qwen3_coder import Qwen3Coder
 from engines.text.tool_syntax.syntax import CallRules, ToolSyntax, Triggers
 
 __all__ = ["GENERIC", "SYNTAXES", "CallRules", "ToolSyntax", "Triggers", "syntax_named", "syntax_of"]
@@ -14,14 +32,42 @@ __all__ = ["GENERIC", "SYNTAXES", "CallRules", "ToolSyntax", "Triggers", "syntax
 GENERIC = Generic()
 
 SYNTAXES: tuple[ToolSyntax, ...] = (
+    Harmony(),
+    MiniMaxM2(),
+    MiniMaxM1(),
+    Gemma4(),
+    FunctionGemma(),
+    Glm45(),
+    Lfm2(),
+    Qwen3Coder(),
+    KimiK2(),
+    DeepSeekV31(),
+    DeepSeekV3(),
+    Command(),
+    Mistral(),
+    MistralArray(),
+    FunctionaryV32(),
+    FunctionaryV31(),
+    Phi4(),
+    Granite(),
     Hermes(),
+    Llama3(),
+    Llama4(),
+    CommandR(),
+    Gemma3(),
+    Glm4(),
     GENERIC,
 )
 
 
 def syntax_of(template: str | None) -> ToolSyntax:
-    """The syntax whose marks stand in a chat template; ``GENERIC`` if none does."""
-    return next((syntax for syntax in SYNTAXES if template and syntax.matches(template)), GENERIC)
+    """The syntax whose marks stand in a chat template; ``GENERIC`` if none does, or if it shows no tools to the model.
+
+    With ``GENERIC`` the tools are shown by :func:`engines.text.generic_tools.generic_messages` and not by the template.
+    """
+    if template is None or not knows_tools(template):
+        return GENERIC
+    return next((syntax for syntax in SYNTAXES if syntax.matches(template)), GENERIC)
 
 
 def syntax_named(name: str) -> ToolSyntax | None:

@@ -16,11 +16,12 @@ _ARGUMENTS = ("arguments", "parameters")
 _OTHERS = ("type", "id", "tool_call_id", "index")
 
 
-def read_object(calls: CallStream, *, only: Collection[str] | None = None) -> ReadCalls:
+def read_object(calls: CallStream, *, only: Collection[str] | None = None, silent: Collection[str] = ()) -> ReadCalls:
     """Reads one call. Its arguments are handed on as they come, once its name is known.
 
     The OpenAI form, with name and arguments inside ``function``, is read too. Where no mark says that this is a call at all,
-    ``only`` has the names of the functions that there are: any other, any other key and a call without arguments is Malformed.
+    ``only`` has the names of the functions that there are: any other, any other key and a call without arguments is Malformed. Calls of
+    ``silent`` functions are passed over.
     """
     reader = calls.reader
     name: str | None = None
@@ -46,12 +47,12 @@ def read_object(calls: CallStream, *, only: Collection[str] | None = None) -> Re
                 name = json.loads((yield from _string(calls)))
                 if only is not None and name not in only:
                     raise Malformed
-                if early is not None:
+                if early is not None and name not in silent:
                     calls.start(str(name))
                     calls.arguments(early)
                     told = True
             elif key in _ARGUMENTS and not told and early is None:
-                if name is None:
+                if name is None or name in silent:
                     early = object_arguments((yield from reader.json_value()))
                 else:
                     yield from calls.json_arguments(name)
@@ -73,6 +74,9 @@ def read_object(calls: CallStream, *, only: Collection[str] | None = None) -> Re
         yield from reader.space()
     if name is None or (only is not None and not told):
         raise Malformed
+    if name in silent:
+        calls.mark()
+        return
     if not told:
         calls.start(name)
         calls.arguments("{}")
@@ -85,13 +89,13 @@ def _string(calls: CallStream) -> Read:
     return (yield from calls.reader.json_value())
 
 
-def read_array(calls: CallStream, *, only: Collection[str] | None = None) -> ReadCalls:
+def read_array(calls: CallStream, *, silent: Collection[str] = ()) -> ReadCalls:
     """Reads ``[call, call, …]``. Malformed if there is none in it."""
     reader = calls.reader
     yield from reader.expect("[")
     while True:
         yield from reader.space()
-        yield from read_object(calls, only=only)
+        yield from read_object(calls, silent=silent)
         yield from reader.space()
         if not (yield from reader.accept(",")):
             break

@@ -83,15 +83,59 @@ class Lark:
         """A sequence as often as ``times`` says: ``*``, ``+``, ``?``."""
         return Expression(f"({self.sequence(*pieces)}){times}")
 
+    def members(self, members: Sequence[tuple[Expression, bool]], separator: str) -> Expression:
+        """Expressions in this order with a separator in between; those that are not True may be left out."""
+        after = first = self.sequence("")
+        for member, required in reversed(members):
+            with_it, alone = self.sequence(separator, member, after), self.sequence(member, after)
+            if required:
+                after, first = self.rule(with_it), self.rule(alone)
+            else:
+                after, first = self.either([with_it, after]), self.either([alone, first])
+        return first
+
+    def free_text(self, schema: Mapping[str, Any], close: str) -> Expression:
+        """Text up to ``close``, and that, too. Of a string's schema its lengths and its pattern are kept."""
+        shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
+        bounded = bool(shortest) or longest != ""
+        terms = [f"/(?s:.{{{shortest},{longest}}})/" if bounded else "/(?s:.*)/"]
+        if isinstance(pattern := schema.get("pattern"), str):
+            terms.append(_searched(pattern))
+        if self.is_special(close):
+            return self.sequence(self.terminal(" & ".join(terms)), close)
+        if len(terms) > 1 or bounded:
+            marked = re.escape(close).replace("/", r"\/")
+            terms.append(f"~/(?s:.*){marked}(?s:.*)/")
+        value = self.terminal(" & ".join(terms))
+        return self.rule(self.terminal(f"{value} {json.dumps(close)}"), options="[lazy]")
+
     def call_object(
         self, tools: Sequence[Tool], arguments_key: str = "arguments", name_key: str = "name"
     ) -> Expression:
         """``{"name": …, "arguments": …}`` of one of the functions."""
-        return self.either([self._call_object(tool, arguments_key, name_key) for tool in tools])
+        return self.sequence("{", self.call_members(tools, arguments_key, name_key))
 
-    def _call_object(self, tool: Tool, arguments_key: str, name_key: str) -> Expression:
-        begin = f'{{"{name_key}": {json.dumps(tool.name)}, "{arguments_key}": '
-        return self.sequence(begin, self.json(argument_schema(tool)), "}")
+    def call_members(
+        self, tools: Sequence[Tool], arguments_key: str = "arguments", name_key: str = "name"
+    ) -> Expression:
+        """The same without the opening brace, for objects that have other members first."""
+        calls = [
+            self.sequence(
+                f'"{name_key}": {json.dumps(tool.name)}, "{arguments_key}": ', self.json(argument_schema(tool)), "}"
+            )
+            for tool in tools
+        ]
+        return self.either(calls)
+
+    def later(self) -> Expression:
+        """A rule that :meth:`define` gives its alternatives, which may have it in them."""
+        self._rules.append("")
+        return Expression(f"r{len(self._rules) - 1}")
+
+    def define(self, rule: Expression, alternatives: Sequence[Expression]) -> Expression:
+        """Says what a rule of :meth:`later` is."""
+        self._rules[int(rule[1:])] = f"{rule}: {' | '.join(alternatives)}"
+        return rule
 
     def _named(self, prefix: str, body: str, options: str = "") -> Expression:
         name = f"{prefix}{len(self._rules)}"
@@ -101,3 +145,11 @@ class Lark:
     def written(self, start: Expression) -> str:
         """The grammar, whose answers match ``start``."""
         return "\n".join([f"start: {start}", *self._rules]) + "\n"
+
+
+def _searched(pattern: str) -> str:
+    """A JSON Schema's pattern, which may match anywhere, as a regular expression of the whole text."""
+    begin, end = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith(r"\$")
+    inner = pattern[1 if begin else 0 : -1 if end else None]
+    whole = f"{'' if begin else '(?s:.*)'}({inner}){'' if end else '(?s:.*)'}"
+    return "/" + re.sub(r"(?<!\\)/", r"\/", whole) + "/"

@@ -1,0 +1,43 @@
+"""JSON objects, one a line, in ``<tool_calls>``: MiniMax M1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines.text.output.calls import CallStream
+from engines.text.tool_syntax.json_form import read_object
+from engines.text.tool_syntax.lark import Lark
+from engines.text.tool_syntax.syntax import CallRules, ReadCalls, ToolSyntax, Triggers
+from engines.wire import Tool
+
+__all__ = ["MiniMaxM1"]
+
+
+class MiniMaxM1(ToolSyntax):
+    """All calls of a turn are in one block."""
+
+    name = "minimax_m1"
+    models = "MiniMax M1"
+    example = '<tool_calls>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_calls>'
+    marks = ("<tool_calls>", "</tool_calls>")
+
+    def matches(self, template: str) -> bool:
+        return "<tool_calls>" in template
+
+    def triggers(self, tools: Sequence[Tool]) -> Triggers:
+        return Triggers(anywhere=("<tool_calls>",))
+
+    def read(self, trigger: str, calls: CallStream, tools: Sequence[Tool]) -> ReadCalls:
+        reader = calls.reader
+        yield from reader.expect(trigger)
+        while True:
+            yield from reader.space()
+            yield from read_object(calls)
+            yield from reader.space()
+            if (yield from reader.peek()) != "{":
+                break
+        yield from reader.accept("</tool_calls>")
+
+    def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
+        call = lark.rule("\n", lark.call_object(tools))
+        return CallRules("<tool_calls>", call, call, "\n</tool_calls>")

@@ -1,0 +1,107 @@
+"""Schemas of arguments, for syntaxes that write each argument on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engines.text.tool_syntax.lark import argument_schema
+from engines.wire import Tool
+
+__all__ = ["Argument", "arguments_of", "schema_of", "types_of"]
+
+_DEFINITIONS = ("$defs", "definitions")
+_SPLIT = {"type", "properties", "required", "additionalProperties", "x-guidance", *_DEFINITIONS}
+_REMARKS = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "strict"}
+_DEEPEST = 20  # references that lead to references
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a function; ``schema`` has the definitions that it refers to."""
+
+    key: str
+    schema: dict[str, Any]
+    required: bool
+
+
+def arguments_of(tool: Tool) -> tuple[Argument, ...] | None:
+    """A function's arguments in their order, or None where its schema does not say of each on its own what it may be."""
+    schema = argument_schema(tool)
+    properties = schema.get("properties", {})
+    if schema["type"] != "object" or not isinstance(properties, dict) or schema.keys() - _SPLIT - _REMARKS:
+        return None
+    if not properties and schema.get("additionalProperties", True) is not False:
+        return None
+    if any(not target.startswith(("#/$defs/", "#/definitions/")) for target in _references(schema)):
+        return None
+    definitions = {key: schema[key] for key in _DEFINITIONS if key in schema}
+    required = schema.get("required", [])
+    every = {**properties, **{key: {} for key in required if key not in properties}}
+    return tuple(
+        Argument(key, {**(value if isinstance(value, dict) else {}), **definitions}, key in required)
+        for key, value in every.items()
+    )
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(target := schema.get("$ref"), str):
+            yield target
+        for value in schema.values():
+            yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)
+
+
+def schema_of(tools: Sequence[Tool], name: str, key: str) -> dict[str, Any] | None:
+    """What is known of the argument ``key`` of the function ``name``; None if nothing."""
+    parameters = next((tool.parameters for tool in tools if tool.name == name), None) or {}
+    properties = parameters.get("properties")
+    schema = properties.get(key) if isinstance(properties, dict) else None
+    if not isinstance(schema, dict):
+        return None
+    return {**schema, **{key: parameters[key] for key in _DEFINITIONS if key in parameters}}
+
+
+def types_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
+    """The JSON types that a schema names, also by its values, choices and references; empty if it names none."""
+    return frozenset(_types(schema, schema or {}, 0))
+
+
+def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        return
+    named = schema.get("type")
+    if isinstance(named, str):
+        yield named
+    elif isinstance(named, list):
+        yield from (kind for kind in named if isinstance(kind, str))
+    else:
+        if isinstance(values := schema.get("enum"), list):
+            yield from map(_type_of_value, values)
+        if "const" in schema:
+            yield _type_of_value(schema["const"])
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if isinstance(options := schema.get(choice), list):
+            for option in options:
+                yield from _types(option, root, depth + 1)
+    if isinstance(target := schema.get("$ref"), str) and target.startswith("#/"):
+        found: Any = root
+        for step in target[2:].split("/"):
+            found = found.get(step) if isinstance(found, Mapping) else None
+        yield from _types(found, root, depth + 1)
+
+
+def _type_of_value(value: Any) -> str:
+    kinds: dict[type, str] = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+    }
+    return kinds.get(type(value), "null")
