@@ -1,16 +1,18 @@
 """K-quant products on an NVIDIA GPU beside a device copy, MLX's affine 4-bit product and a dense float16 one, in one run.
 
-    python benchmarks/kernels_gpu.py [--quick] [--skip-model]
+    python benchmarks/kernels_gpu.py [--part host|products|model] [--quick]
 
-The first table has the product of a 14336 x 4096 matrix for every quant type and several numbers of rows; each product takes
-its activations from the one before, and the weights are copies that together pass the L2 cache several times over. The second
-has a whole random Llama of 8B's shape with the mix of types that Q4_K_M files have, against the stock mlx-lm model at affine
-4 bits: decode at batch 1 and 32, prefill of 2048 tokens, in bfloat16.
+``host``: what a call costs the host. ``products``: the product of a 14336 x 4096 matrix for every quant type and several
+numbers of rows; each product takes its activations from the one before, and the weights are copies that together pass the L2
+cache several times over. ``model``: a whole random Llama of 8B's shape with the mix of types that Q4_K_M files have, against
+the stock mlx-lm model at affine 4 bits: decode at batch 1 and 32, prefill of 2048 tokens, in bfloat16. Without a part, all of
+them. Each figure is printed as soon as it is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +25,7 @@ from mlx.nn.layers.quantized import quantize
 from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
+from engines.gguf.fused import fuse
 from engines.gguf.kernels import backend_name
 from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.qmatmul import qmatmul
@@ -51,7 +54,7 @@ FACTORS_AT = {
     "Q5_0": (0,),
     "Q8_0": (0,),
 }  # else 0 and 2
-CHAIN = 96  # products an evaluation at least, so that what one costs by itself disappears
+CHAIN = 192  # products an evaluation at least, so that what one costs by itself disappears
 VOCABULARY, LAYERS = 128256, 32
 
 
@@ -90,7 +93,7 @@ def seconds(work: Callable[[], mx.array], repeats: int = 5) -> float:
 def chained(multiply: Callable[[mx.array, Any], mx.array], weights: Sequence[Any], x: mx.array) -> float:
     """Seconds of one product, each waiting for the one before."""
     m = x.shape[0]
-    rotation = list(weights) * -(-(CHAIN if m <= 128 else CHAIN // 4) // len(weights))
+    rotation = list(weights) * -(-(CHAIN if m <= 128 else CHAIN // 8) // len(weights))
 
     def work() -> mx.array:
         at = x
@@ -214,29 +217,35 @@ def kquant_model() -> Any:
         layer.mlp.gate_proj = leaf(ROWS, COLUMNS, q4)
         layer.mlp.up_proj = leaf(ROWS, COLUMNS, q4)
         layer.mlp.down_proj = leaf(COLUMNS, ROWS, better)
+    fuse(model, "silu")
     mx.eval(model.parameters())
     return model
 
 
-def decode_rate(model: Any, batch: int, steps: int = 64) -> float:
-    """Tokens a second of all rows together, the next step dispatched before the last is read, as mlx-lm does."""
+def decode_rate(model: Any, batch: int, steps: int) -> tuple[float, float]:
+    """Tokens a second of all rows together, the next step dispatched before the last is read, as mlx-lm does; and the seconds
+    of a step that Python spends on building its graph."""
     cache = make_prompt_cache(model)
-    y = mx.argmax(model(mx.random.randint(0, VOCABULARY, (batch, 64)), cache=cache)[:, -1:], axis=-1)
+    y = mx.argmax(model(mx.random.randint(0, VOCABULARY, (batch, 128)), cache=cache)[:, -1:], axis=-1)
     mx.eval(y)
 
-    def run(count: int) -> float:
+    def run(count: int) -> tuple[float, float]:
         nonlocal y
+        building = 0.0
         start = time.perf_counter()
         for _ in range(count):
+            began = time.perf_counter()
             following = mx.argmax(model(y, cache=cache)[:, -1:], axis=-1)
+            building += time.perf_counter() - began
             mx.async_eval(following)  # type: ignore[no-untyped-call]
             mx.eval(y)
             y = following
         mx.eval(y)
-        return time.perf_counter() - start
+        return time.perf_counter() - start, building / count
 
-    run(12)
-    return batch * steps / min(run(steps) for _ in range(3))
+    run(8)
+    took, building = min(run(steps) for _ in range(3))
+    return batch * steps / took, building
 
 
 def prefill_rate(model: Any, tokens: int = 2048) -> float:
@@ -252,39 +261,74 @@ def prefill_rate(model: Any, tokens: int = 2048) -> float:
 
 
 def models() -> None:
-    figures: dict[str, dict[str, float]] = {}
+    stock: dict[str, float] = {}
+
+    def tell(figure: str, rate: float, more: str = "") -> None:
+        against = f" | {rate / stock[figure]:.2f}x affine 4-bit" if figure in stock else ""
+        stock.setdefault(figure, rate)
+        print(f"8B {name:<12} {figure:<17} {rate:8.1f} tok/s{against}{more}", flush=True)
+
     builders: tuple[tuple[str, Callable[[], Any]], ...] = (("affine 4-bit", affine_model), ("K-quants", kquant_model))
     for name, build in builders:
         mx.reset_peak_memory()
+        start = time.perf_counter()
         model = build()
-        figures[name] = {
-            "decode, batch 1": decode_rate(model, 1),
-            "decode, batch 32": decode_rate(model, 32, 32),
-            "prefill 2048": prefill_rate(model),
-        }
-        memory = f"{mx.get_active_memory() / 1e9:.2f} GB, peak {mx.get_peak_memory() / 1e9:.2f} GB"
-        print(name, {figure: round(rate, 1) for figure, rate in figures[name].items()}, memory, flush=True)
+        took, memory = time.perf_counter() - start, mx.get_active_memory()
+        print(f"8B {name:<12} made in {took:.1f} s, {memory / 1e9:.2f} GB", flush=True)
+        for batch, steps in ((1, 48), (32, 24)):
+            rate, building = decode_rate(model, batch, steps)
+            tell(f"decode, batch {batch}", rate, f", graph built in {building * 1e3:.2f} ms a step")
+        tell("prefill 2048", prefill_rate(model), f", peak {mx.get_peak_memory() / 1e9:.2f} GB")
         del model
         mx.clear_cache()
-    for figure, stock in figures["affine 4-bit"].items():
-        ours = figures["K-quants"][figure]
-        print(f"8B {figure:<17} K-quants {ours:8.0f} tok/s | affine 4-bit {stock:8.0f} tok/s | {ours / stock:.2f}x")
+
+
+def host_costs(count: int = 400) -> None:
+    """Microseconds of the host a call: building it, and dispatching it, which the device, given next to nothing to do, does not
+    hold up."""
+    side = 256
+    x = mx.random.normal((1, side)).astype(mx.float16)
+    dense = (mx.random.normal((side, side)) / 16).astype(mx.float16)
+    q4 = quant_type("Q4_K")
+    calls: dict[str, Callable[[], mx.array]] = {
+        "x + x": lambda: x + x,
+        "dense float16": lambda: x @ dense.T,
+        "affine 4-bit": partial(affine_product, x, mx.quantize(dense, 64, 4)),
+        "Q4_K": partial(_product, q4, x, random_blocks(q4, side, side)),
+    }
+    for name, call in calls.items():
+        mx.eval(call())
+        best = [math.inf, math.inf]
+        for _ in range(5):
+            mx.synchronize()
+            times = [time.perf_counter()]
+            made = [call() for _ in range(count)]
+            times.append(time.perf_counter())
+            mx.eval(made)
+            times.append(time.perf_counter())
+            best = [min(best[i], (times[i + 1] - times[i]) / count * 1e6) for i in range(2)]
+        print(f"host, {name:<14} built in {best[0]:5.2f} us, dispatched in {best[1]:5.2f} us", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="only Q4_K and Q6_K, in float16")
-    parser.add_argument("--skip-model", action="store_true", help="no 8B model")
+    parser.add_argument("--part", action="append", choices=["host", "products", "model"], help="all by default")
+    parser.add_argument("--quick", action="store_true", help="only products of Q4_K and Q6_K, in float16")
     options = parser.parse_args()
-    print(f"{mx.device_info().get('device_name', 'GPU')}, MLX {version('mlx')}, kernels: {backend_name()}")
-    copy = copy_bandwidth()
-    print(f"device copy: {copy / 1e9:.0f} GB/s (read and written)")
-    counts = (1, 8, 32, 512) if options.quick else (1, 8, 32, 64, 128, 512, 2048)
-    times = peers(counts)
-    products(copy, times, counts, ["Q4_K", "Q6_K"], mx.float16)
-    if not options.skip_model:
+    parts = options.part or ["host", "products", "model"]
+    device = mx.device_info().get("device_name", "GPU")
+    print(f"{device}, MLX {version('mlx')}, kernels: {backend_name()}", flush=True)
+    if "host" in parts:
+        host_costs()
+    if "products" in parts:
+        copy = copy_bandwidth()
+        print(f"device copy: {copy / 1e9:.0f} GB/s (read and written)", flush=True)
+        counts = (1, 8, 32, 512) if options.quick else (1, 8, 32, 64, 128, 512, 2048)
+        times = peers(counts)
+        products(copy, times, counts, ["Q4_K", "Q6_K"], mx.float16)
+    if "model" in parts:
         models()
-    if not options.quick:
+    if "products" in parts and not options.quick:
         products(copy, times, (1, 8, 32, 512), ["Q4_K", "Q6_K"], mx.bfloat16)
         names = [quant.name for quant in QUANT_TYPES if quant.name in SPREAD and quant.name not in ("Q4_K", "Q6_K")]
         products(copy, times, (1, 8, 32, 512), names, mx.float16)

@@ -2,7 +2,7 @@
 
 On the CPU MLX needs 60 µs for a norm, 158 for a rotary embedding and 218 for a step of attention of a 135M model, each of them
 many small operations; as one primitive each takes a few. Leaves are swapped by exact type, so that whatever a model does
-differently stays as it is.
+differently stays as it is. What GPUs get instead is in ``joined.py``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from mlx.nn.layers.normalization import RMSNorm
 from mlx.nn.layers.positional_encoding import RoPE
 from mlx.utils import tree_flatten, tree_unflatten
 
+from engines.gguf.joined import is_gated, join
 from engines.gguf.kernels import backend
 from engines.gguf.kernels.cpu import Extension, extension
-from engines.gguf.layers import KQuantLinear
+from engines.gguf.kernels.gathering import FusingBackend
 from engines.gguf.rope import FactoredRoPE
 
 __all__ = ["ACTIVATIONS", "FusedRMSNorm", "FusedRoPE", "GatedMLP", "can_fuse", "fuse"]
@@ -33,7 +34,11 @@ def can_fuse() -> bool:
 
 def fuse(model: Any, activation: str | None) -> None:
     """Replaces the leaves of a model that is filled. ``activation`` is that of its gated MLPs, one of :data:`ACTIVATIONS`;
-    None: it has none of the usual form. Does nothing where :func:`can_fuse` is False."""
+    None: it has none of the usual form. Does nothing where the back end offers nothing of this."""
+    chosen = backend()
+    if isinstance(chosen, FusingBackend):
+        join(model, activation, chosen)
+        return
     compiled = extension()
     if compiled is None or not can_fuse():
         return
@@ -42,7 +47,7 @@ def fuse(model: Any, activation: str | None) -> None:
     model.update_modules(tree_unflatten(fused))
     if activation is not None:
         for layer in model.layers:
-            if _is_gated(layer.mlp):
+            if is_gated(layer.mlp):
                 layer.mlp = GatedMLP(layer.mlp, activation, compiled)
 
 
@@ -60,12 +65,6 @@ def _leaf(old: Any, compiled: Extension) -> Any:
             magnitude=old.magnitude,
         )
     return None
-
-
-def _is_gated(mlp: Any) -> bool:
-    """Whether this is gate, up and down projections on K-quant blocks, and nothing else."""
-    names = {"gate_proj", "up_proj", "down_proj"}
-    return set(mlp.children()) == names and all(isinstance(mlp[name], KQuantLinear) for name in names)
 
 
 class FusedRMSNorm(Module):

@@ -56,7 +56,8 @@ class KQuantLinear(_Blocks):
             self.freeze()
 
     def __call__(self, x: mx.array) -> mx.array:
-        out = qmatmul(x, self.blocks, self._quant, lazy=self._head and _is_prefill(x))
+        # As an item: an attribute of a module is looked for in Python first.
+        out = qmatmul(x, self["blocks"], self._quant, lazy=self._head and _is_prefill(x))
         if "bias" in self:
             out = out + self.bias.astype(x.dtype)
         return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
@@ -42,4 +43,23 @@ class HeadsBackend(Protocol):
         """x [..., heads or 1, m, columns] times the transposed matrices of ``blocks`` [heads, rows, row bytes], or with
         ``transpose`` False x [..., heads or 1, m, rows] times the matrices; [..., heads, m, rows or columns] in the dtype of
         ``x``. Shapes agree and nothing is empty."""
+        ...
+
+
+@runtime_checkable
+class FusingBackend(Protocol):
+    """Multiplies the same activations with several matrices of one type in one kernel. Called on the device thread only.
+
+    None where it has no kernel for the type, the dtype or so many rows of activations; ValueError when shapes do not fit.
+    """
+
+    def multiply_gated(
+        self, x: mx.array, gate: mx.array, up: mx.array, quant: QuantType, activation: str
+    ) -> mx.array | None:
+        """``activation(x @ gate.T) * (x @ up.T)`` for x [..., columns] and blocks [rows, row bytes]: [..., rows] in the dtype
+        of ``x``. ``activation`` is ``silu``, ``gelu`` or ``gelu_tanh``."""
+        ...
+
+    def multiply_joined(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> tuple[mx.array, ...] | None:
+        """``x @ each.T`` for two or three arrays of blocks [rows, row bytes], in the dtype of ``x``."""
         ...

@@ -16,7 +16,11 @@ BACKENDS: tuple[Backend, ...] = (CudaBackend(), MetalBackend(), CpuBackend(), Bl
 
 def backend(*, lazy: bool = False) -> Backend:
     """The first that is available, and lazy if it must be; the last always is."""
-    return next(candidate for candidate in BACKENDS if candidate.available() and (candidate.lazy or not lazy))
+    # A plain loop: this runs hundreds of times a token, where a GPU waits for the host.
+    for candidate in BACKENDS:
+        if candidate.available() and (candidate.lazy or not lazy):
+            return candidate
+    raise AssertionError("the portable back end is always available")
 
 
 def backend_name() -> str:

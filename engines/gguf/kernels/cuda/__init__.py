@@ -1,8 +1,11 @@
 """Products on NVIDIA GPUs, through ``mx.fast.cuda_kernel``: MLX compiles the source of this folder at first use.
 
-- ``blocks.cuh`` takes each quant type apart in registers; ``product.cuh`` multiplies; ``dequantize.cuh`` writes weights out,
-  whole matrices or the rows of an embedding; ``../source/scalar.h`` is the slow and plain reading of every type.
-- ``tile.py`` chooses a kernel's shape, ``launch.py`` makes and starts kernels, ``backend.py`` decides between them.
+- ``kernels.cuh`` includes the device source: ``blocks.cuh`` takes each quant type apart in registers, ``accumulate.cuh``
+  multiplies, ``product.cuh`` has the kernels that make use of the sums, ``dequantize.cuh`` writes weights out, whole matrices
+  or the rows of an embedding; ``instructions.cuh`` names the machine's instructions, ``../source/scalar.h`` is the slow and
+  plain reading of every type.
+- ``source.py`` gives that source to the compiler, ``tile.py`` chooses a kernel's shape, ``launch.py`` makes and starts
+  kernels, ``backend.py`` decides between them.
 """
 
 from engines.gguf.kernels.cuda.backend import CudaBackend

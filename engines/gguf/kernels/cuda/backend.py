@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import mlx.core as mx
 
-from engines.gguf.kernels.cuda.launch import HALVES, Launch, dequantized, gathered_product, narrowed, product
-from engines.gguf.kernels.cuda.tile import DENSE_FROM, tile_for
+from engines.gguf.kernels.cuda.launch import (
+    HALVES,
+    JointLaunch,
+    Launch,
+    dequantized,
+    gated_product,
+    gathered_product,
+    joined_product,
+    product,
+)
+from engines.gguf.kernels.cuda.tile import DENSE_FROM, gated_tile, tile_for
 from engines.gguf.kernels.portable import PortableBackend
 from engines.gguf.quants import BlockType, QuantType
 
@@ -44,6 +54,8 @@ class CudaBackend:
         self._tile_weights = tile_weights
         self._portable = PortableBackend()
         self._prepared: dict[tuple[object, ...], Launch] = {}
+        self._gated: dict[tuple[object, ...], Launch | None] = {}
+        self._joined: dict[tuple[object, ...], JointLaunch | None] = {}
 
     def available(self) -> bool:
         return capability() >= 8 and bool(mx.default_device().type == mx.DeviceType.gpu)
@@ -59,6 +71,28 @@ class CudaBackend:
                 self._prepared.clear()
             prepared = self._prepared[key] = self._prepare(x, blocks, quant, transpose)
         return prepared(x, blocks)
+
+    def multiply_gated(
+        self, x: mx.array, gate: mx.array, up: mx.array, quant: QuantType, activation: str
+    ) -> mx.array | None:
+        """``activation(x @ gate.T) * (x @ up.T)`` in one kernel (see ``gated_product``); None where there is none for it."""
+        key = (quant, x.shape, gate.shape, up.shape, x.dtype, activation)
+        if key not in self._gated:
+            if len(self._gated) >= KEPT:
+                self._gated.clear()
+            self._gated[key] = self._prepare_gated(x, gate, up, quant, activation)
+        prepared = self._gated[key]
+        return None if prepared is None else prepared(x, gate, up)
+
+    def multiply_joined(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> tuple[mx.array, ...] | None:
+        """``x`` times the transposed weights of each of two or three matrices, in one kernel; None where there is none."""
+        key = (quant, x.shape, x.dtype, *(each.shape for each in blocks))
+        if key not in self._joined:
+            if len(self._joined) >= KEPT:
+                self._joined.clear()
+            self._joined[key] = self._prepare_joined(x, blocks, quant)
+        prepared = self._joined[key]
+        return None if prepared is None else prepared(x, *blocks)
 
     def rows(self, blocks: mx.array, ids: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
         """Weights of the rows ``ids`` [...] names: ``dtype`` [..., columns]."""
@@ -96,9 +130,35 @@ class CudaBackend:
         if m * taken * given == 0:
             return lambda x, blocks: mx.zeros((*leading, given), dtype)
         if transpose and m < DENSE_FROM and isinstance(quant, BlockType) and dtype in HALVES:
-            return _fused(quant, leading, rows, columns, dtype)
+            tile = tile_for(quant, rows, columns, m, bulk=capability() >= 9)
+            return product(quant, tile, leading, rows, dtype)
         flat = self._dense if dtype in HALVES else self._portable.multiply
         return lambda x, blocks: flat(x.reshape(m, taken), blocks, quant, transpose).reshape(*leading, given)
+
+    def _prepare_gated(
+        self, x: mx.array, gate: mx.array, up: mx.array, quant: QuantType, activation: str
+    ) -> Launch | None:
+        if not self._together(x, (gate, up), quant) or gate.shape != up.shape:
+            return None
+        leading, rows, columns = x.shape[:-1], gate.shape[0], x.shape[-1]
+        tile = gated_tile(quant, rows, columns, math.prod(leading), bulk=capability() >= 9)
+        return gated_product(quant, tile, leading, rows, x.dtype, activation)
+
+    def _prepare_joined(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> JointLaunch | None:
+        if not self._together(x, blocks, quant) or len(blocks) > 3:
+            return None
+        leading, rows, columns = x.shape[:-1], tuple(each.shape[0] for each in blocks), x.shape[-1]
+        tile = tile_for(quant, sum(rows), columns, math.prod(leading), bulk=capability() >= 9)
+        return joined_product(quant, tile, leading, rows, x.dtype)
+
+    def _together(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> bool:
+        """Whether the fused kernels take these. ValueError when the shapes do not fit."""
+        for each in blocks:
+            if x.shape[-1] != quant.columns(each.shape[1]):
+                shape = [each.shape[0], quant.columns(each.shape[1])]
+                raise ValueError(f"activations {x.shape} do not fit {quant.name} weights {shape}")
+        m = math.prod(x.shape[:-1])
+        return isinstance(quant, BlockType) and x.dtype in HALVES and 0 < m < DENSE_FROM
 
     def _dense(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
         rows = blocks.shape[0]
@@ -114,11 +174,3 @@ class CudaBackend:
             part = x[:, at : at + tile] @ self.weights(blocks[at : at + tile], quant, x.dtype)
             out = out + part.astype(mx.float32)
         return out.astype(x.dtype)
-
-
-def _fused(quant: QuantType, leading: tuple[int, ...], rows: int, columns: int, dtype: mx.Dtype) -> Launch:
-    tile = tile_for(quant, rows, columns, math.prod(leading), narrow=dtype == mx.bfloat16, bulk=capability() >= 9)
-    if dtype != mx.bfloat16 or tile.narrowed:
-        return product(quant, tile, leading, rows, dtype, dtype)
-    multiply = product(quant, tile, leading, rows, mx.float16, dtype, factor=16.0)
-    return lambda x, blocks: multiply(narrowed(x), blocks)

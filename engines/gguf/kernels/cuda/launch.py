@@ -1,27 +1,35 @@
-"""The kernels as functions of MLX arrays; each is compiled by MLX at its first call, and kept."""
+"""The kernels as functions of MLX arrays; each is compiled by MLX at its first call in a process, and kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, cast
 
 import mlx.core as mx
 
-from engines.gguf.kernels.cuda.source import header
+from engines.gguf.kernels.cuda.source import digest, included, whole
 from engines.gguf.kernels.cuda.tile import UNIT, Tile
 from engines.gguf.quants import QuantType
 
-__all__ = ["HALVES", "Launch", "dequantized", "gathered_product", "narrowed", "product"]
+__all__ = [
+    "HALVES",
+    "JointLaunch",
+    "Launch",
+    "dequantized",
+    "forget",
+    "gated_product",
+    "gathered_product",
+    "joined_product",
+    "product",
+]
 
 HALVES: Final[dict[mx.Dtype, str]] = {mx.float16: "__half", mx.bfloat16: "__nv_bfloat16"}
 """The dtypes of activations the kernels take, and their names in the source."""
 
 _DEQUANTIZE_WARPS = 4
-_NARROW_THREADS = 256
-_GATHER_WARPS = 4
-_GATHER_TILE = Tile(columns=1, rows=1, warps=_GATHER_WARPS, stages=0, units=1, narrowed=0)
+_GATHER_TILE = Tile(columns=1, rows=1, parties=4, members=1, stages=0, units=1, staged=0)
 # Pairs that one thread block looks through for neighbours of the same expert. With few pairs the blocks are few, too, so
 # each gets one.
 _GATHER_GROUP = 32
@@ -29,10 +37,11 @@ _GATHER_ALONE = 128
 
 
 Launch = Callable[..., mx.array]
+JointLaunch = Callable[..., tuple[mx.array, ...]]
 
 
-# A call of ``mx.fast.cuda_kernel`` puts the whole source together anew and hashes it, in which time a small product could have
-# run more than once. ``mx.compile`` keeps what the first call made. One entry a shape.
+# A call of ``mx.fast.cuda_kernel`` puts the kernel's text together anew; ``mx.compile`` keeps what the first call made. One
+# entry a shape.
 @lru_cache(maxsize=4096)
 def _launch(
     kernel: Callable[..., Any], grid: tuple[int, int, int], threads: int, shape: tuple[int, ...], dtype: mx.Dtype
@@ -46,12 +55,42 @@ def _launch(
     return cast(Launch, mx.compile(call))
 
 
-def product(
-    quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: int, x: mx.Dtype, out: mx.Dtype, factor: float = 1.0
+def product(quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: int, dtype: mx.Dtype) -> Launch:
+    """Of x [*leading, columns] and blocks [rows, row bytes]: x times the transposed weights, [*leading, rows]."""
+    grid = (-(-rows // tile.height) * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
+    return _launch(_product(quant.name, quant, tile, dtype), grid, tile.threads, (*leading, rows), dtype)
+
+
+def gated_product(
+    quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: int, dtype: mx.Dtype, activation: str
 ) -> Launch:
-    """Of x [*leading, columns] and blocks [rows, row bytes]: factor × x times the transposed weights, [*leading, rows]."""
-    grid = (-(-rows // (16 * tile.rows)) * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
-    return _launch(_product(quant.name, quant, tile, x, out, factor), grid, tile.threads, (*leading, rows), out)
+    """Of x [*leading, columns] and two arrays of blocks [rows, row bytes], a gate's and an up projection's: the activation
+    (``silu``, ``gelu`` or ``gelu_tanh``) of the gate times the projection, [*leading, rows]. The tile's members are even."""
+    grid = (-(-rows // (tile.height // 2)) * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
+    kernel = _gated(quant.name, quant, tile, dtype, activation)
+    return _launch(kernel, grid, tile.threads, (*leading, rows), dtype)
+
+
+def joined_product(
+    quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: tuple[int, ...], dtype: mx.Dtype
+) -> JointLaunch:
+    """Of x [*leading, columns] and two or three arrays of blocks [rows[i], row bytes]: the product with each, in one launch."""
+    tiles = sum(-(-each // tile.height) for each in rows)
+    grid = (tiles * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
+    kernel = _joined(quant.name, quant, tile, dtype, len(rows))
+    shapes, dtypes = [(*leading, each) for each in rows], [dtype] * len(rows)
+
+    def call(*inputs: mx.array) -> tuple[mx.array, ...]:
+        outputs: list[mx.array] = kernel(
+            inputs=list(inputs),
+            grid=grid,
+            threadgroup=(tile.threads, 1, 1),
+            output_shapes=shapes,
+            output_dtypes=dtypes,
+        )
+        return tuple(outputs)
+
+    return cast(JointLaunch, mx.compile(call))
 
 
 def gathered_product(x: mx.array, blocks: mx.array, quant: QuantType, experts: mx.array, share: int) -> mx.array:
@@ -61,7 +100,7 @@ def gathered_product(x: mx.array, blocks: mx.array, quant: QuantType, experts: m
     """
     pairs, rows = experts.shape[0], blocks.shape[1]
     group = 1 if pairs <= _GATHER_ALONE else _GATHER_GROUP
-    grid = (-(-rows // 16) * _GATHER_TILE.threads, -(-pairs // group), 1)
+    grid = (-(-rows // _GATHER_TILE.height) * _GATHER_TILE.threads, -(-pairs // group), 1)
     kernel = _gathered(quant.name, quant, x.dtype, share, group)
     return _launch(kernel, grid, _GATHER_TILE.threads, (pairs, rows), x.dtype)(x, blocks, experts)
 
@@ -76,22 +115,54 @@ def dequantized(blocks: mx.array, quant: QuantType, dtype: mx.Dtype, ids: mx.arr
     return launch(blocks) if ids is None else launch(blocks, ids)
 
 
-def narrowed(x: mx.array) -> mx.array:
-    """bfloat16 activations [..., columns] as float16 at 1/16 of their value."""
-    grid = (-(-x.size // (8 * _NARROW_THREADS)) * _NARROW_THREADS, 1, 1)
-    return _launch(_narrow(), grid, _NARROW_THREADS, x.shape, mx.float16)(x)
+def forget() -> None:
+    """Every kernel is made anew when it is next needed."""
+    for kept in (_header, _product, _gated, _joined, _gathered, _dequantize, _launch):
+        kept.cache_clear()
 
 
-def _kernel(name: str, inputs: list[str], body: str, threads: int, shared: int = 0) -> Callable[..., Any]:
+@cache
+def _header() -> str:
+    """The short header where the run-time compiler can read the package's files, else their text. Asked once a process."""
+    short = included()
+    return short if short is not None and _compiles(short) else whole()
+
+
+def _compiles(header: str) -> bool:
+    # Whole blocks of 32 weights and one thread: what is asked is only whether there is anything to call.
+    probe = _made("probe", header, ["bits"], ["out"], "out[0] = (int)kq_half_bits((unsigned short)bits[0]);", 1, 0)
+    try:
+        outputs = probe(
+            inputs=[mx.array([0x3C00])],
+            grid=(1, 1, 1),
+            threadgroup=(1, 1, 1),
+            output_shapes=[(1,)],
+            output_dtypes=[mx.int32],
+        )
+        mx.eval(outputs)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _kernel(
+    name: str, inputs: list[str], body: str, threads: int, shared: int = 0, outputs: Sequence[str] = ("out",)
+) -> Callable[..., Any]:
+    return _made(name, _header(), inputs, outputs, body, threads, shared)
+
+
+def _made(
+    name: str, header: str, inputs: list[str], outputs: Sequence[str], body: str, threads: int, shared: int
+) -> Callable[..., Any]:
     # MLX writes the kernel's signature itself, without launch bounds; the compiler then spends a fifth more registers than
     # leave room for three thread blocks where two fit. The source has no other kernel that the macro could reach.
     bounds = f"#undef __global__\n#define __global__ __attribute__((global)) __launch_bounds__({threads})\n"
     made: Any = mx.fast.cuda_kernel(
-        name=name,
+        name=f"kquant_{digest()}_{name}",
         input_names=inputs,
-        output_names=["out"],
+        output_names=list(outputs),
         source=body,
-        header=header() + bounds,
+        header=header + bounds,
         shared_memory=shared,
     )
     return cast(Callable[..., Any], made)
@@ -99,27 +170,49 @@ def _kernel(name: str, inputs: list[str], body: str, threads: int, shared: int =
 
 # Types are told apart by name: a QuantType has no state, and its hash is its identity.
 
+_SHAPES = "kq_leading(x_shape, x_ndim), x_shape[x_ndim - 1]"
+
 
 @cache
-def _product(name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype, factor: float) -> Callable[..., Any]:
-    shape = (tile.columns, tile.rows, tile.warps, tile.stages, tile.units, tile.narrowed)
-    label = "_".join(map(str, (*shape, HALVES[x], HALVES[out], round(factor)))).replace("__", "")
+def _product(name: str, quant: QuantType, tile: Tile, dtype: mx.Dtype) -> Callable[..., Any]:
+    body = f"kq_product<kq_{name}, {tile.source}>(x, blocks, out, {_SHAPES}, blocks_shape[0], blocks_shape[1]);"
+    label = f"product_{name}_{tile.label}_{HALVES[dtype].strip('_')}"
+    return _kernel(label, ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
+
+
+@cache
+def _gated(name: str, quant: QuantType, tile: Tile, dtype: mx.Dtype, activation: str) -> Callable[..., Any]:
     body = (
-        f"kq_product<kq_{name}, {', '.join(map(str, shape))}>"
-        f"(x, blocks, out, kq_leading(x_shape, x_ndim), x_shape[x_ndim - 1], blocks_shape[0], blocks_shape[1], {factor}f);"
+        f"kq_gated<kq_{name}, {tile.source}, kq_{activation}>"
+        f"(x, gate, up, out, {_SHAPES}, gate_shape[0], gate_shape[1]);"
     )
-    return _kernel(f"kquant_product_{name}_{label}", ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
+    label = f"gated_{activation}_{name}_{tile.label}_{HALVES[dtype].strip('_')}"
+    return _kernel(label, ["x", "gate", "up"], body, tile.threads, tile.shared_bytes(quant))
 
 
 @cache
-def _gathered(name: str, quant: QuantType, x: mx.Dtype, share: int, group: int) -> Callable[..., Any]:
+def _joined(name: str, quant: QuantType, tile: Tile, dtype: mx.Dtype, count: int) -> Callable[..., Any]:
+    blocks, outputs = ["first", "second", "third"][:count], ["out", "out2", "out3"][:count]
+    # Where there is no third matrix it has no rows, and whatever stands for it is not touched.
+    missing = 3 - count
     body = (
-        f"kq_gathered<kq_{name}, {_GATHER_TILE.rows}, {_GATHER_TILE.warps}>"
+        f"kq_joined<kq_{name}, {tile.source}>(x, {', '.join(blocks + ['first'] * missing)}, "
+        f"{', '.join(outputs + ['out'] * missing)}, {_SHAPES}, "
+        f"{', '.join([f'{each}_shape[0]' for each in blocks] + ['0'] * missing)}, first_shape[1]);"
+    )
+    label = f"joined{count}_{name}_{tile.label}_{HALVES[dtype].strip('_')}"
+    return _kernel(label, ["x", *blocks], body, tile.threads, tile.shared_bytes(quant), outputs)
+
+
+@cache
+def _gathered(name: str, quant: QuantType, dtype: mx.Dtype, share: int, group: int) -> Callable[..., Any]:
+    body = (
+        f"kq_gathered<kq_{name}, {_GATHER_TILE.source}>"
         f"(x, blocks, experts, out, experts_shape[0], {share}, {group}, x_shape[1], blocks_shape[1], blocks_shape[2]);"
     )
-    label = f"{name}_{HALVES[x].strip('_')}_{share}_{group}"
+    label = f"gathered_{name}_{HALVES[dtype].strip('_')}_{share}_{group}"
     shared = _GATHER_TILE.shared_bytes(quant)
-    return _kernel(f"kquant_gathered_{label}", ["x", "blocks", "experts"], body, _GATHER_TILE.threads, shared)
+    return _kernel(label, ["x", "blocks", "experts"], body, _GATHER_TILE.threads, shared)
 
 
 @cache
@@ -130,16 +223,6 @@ def _dequantize(name: str, dtype: mx.Dtype, by_ids: bool) -> Callable[..., Any]:
         f"kq_dequantize<kq_{name}, {HALVES[dtype]}, {_DEQUANTIZE_WARPS}>"
         f"(blocks, {ids}, out, {count}, {columns}, blocks_shape[1]);"
     )
-    label = f"{name}_{HALVES[dtype].strip('_')}" + "_ids" * by_ids
+    label = f"dequantize_{name}_{HALVES[dtype].strip('_')}" + "_ids" * by_ids
     inputs = ["blocks", "ids"] if by_ids else ["blocks"]
-    return _kernel(f"kquant_dequantize_{label}", inputs, body, 32 * _DEQUANTIZE_WARPS)
-
-
-@cache
-def _narrow() -> Callable[..., Any]:
-    return _kernel(
-        "kquant_narrow",
-        ["x"],
-        "kq_narrow_all(x, out, (long long)kq_leading(x_shape, x_ndim) * x_shape[x_ndim - 1]);",
-        _NARROW_THREADS,
-    )
+    return _kernel(label, inputs, body, 32 * _DEQUANTIZE_WARPS)

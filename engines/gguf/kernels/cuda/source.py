@@ -1,20 +1,49 @@
-"""The device source as one text, the way MLX's run-time compiler wants it."""
+"""The device source as MLX's run-time compiler takes it: one line that includes the files of this folder, or their text.
+
+The host pays for a kernel's text at every call, since MLX hashes it each time it dispatches the kernel: 8 µs for these files.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
-__all__ = ["header"]
+__all__ = ["digest", "included", "whole"]
 
-_SHARED = '#include "scalar.h"'
+_ROOT = "kernels.cuh"
+_INCLUDE = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
+
+
+def included() -> str | None:
+    """A line that includes all device source from where the package lies, and the digest of what lies there: MLX keeps what
+    it compiled by a kernel's name and text. None when the package is no folder, or in one that cannot be written in C."""
+    root = files(__package__).joinpath(_ROOT)
+    if not isinstance(root, Path) or re.search(r'["\\\n]', str(root)):
+        return None
+    return f'#include "{root.resolve()}"  // {digest()}\n'
 
 
 @cache
-def header() -> str:
-    """Everything a kernel's body calls. The shared scalar code is put in place of its include: there is no search path."""
-    here, shared = files(__package__), files("engines.gguf.kernels.source")
-    blocks = here.joinpath("blocks.cuh").read_text(encoding="utf-8")
-    scalar = shared.joinpath("scalar.h").read_text(encoding="utf-8")
-    rest = (here.joinpath(name).read_text(encoding="utf-8") for name in ("product.cuh", "dequantize.cuh"))
-    return "\n".join((blocks.replace(_SHARED, scalar), *rest))
+def whole() -> str:
+    """All device source as one text, each file in place of its include: there is no search path."""
+    return _text(files(__package__).joinpath(_ROOT).read_text(encoding="utf-8"))
+
+
+@cache
+def digest() -> str:
+    """12 characters that change with the source."""
+    return hashlib.sha256(whole().encode()).hexdigest()[:12]
+
+
+def _text(source: str) -> str:
+    return _INCLUDE.sub(lambda match: _text(_read(match[1])), source)
+
+
+def _read(name: str) -> str:
+    """A file of this folder, or the one that CUDA and Metal share."""
+    folder, _, base = name.rpartition("/")
+    package = "engines.gguf.kernels.source" if folder == "../source" else __package__
+    return files(package).joinpath(base).read_text(encoding="utf-8")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from engines.gguf.quants import QuantType
 
-__all__ = ["DENSE_FROM", "Tile", "tile_for"]
+__all__ = ["DENSE_FROM", "Tile", "gated_tile", "tile_for"]
 
 UNIT = 256  # weights of a row that four lanes take at a time
 _LINE = 16  # bytes the copy engine moves at least, and where its addresses begin
@@ -28,37 +28,53 @@ _ALIGNMENT = {
 
 @dataclass(frozen=True)
 class Tile:
-    """Template arguments of ``kq_product``, which explains them (``product.cuh``)."""
+    """Template arguments of ``kq_tile``, which explains them (``accumulate.cuh``)."""
 
     columns: int  # NT: tiles of 8 rows of activations
     rows: int  # RT: tiles of 16 rows of weights a warp
-    warps: int  # W: that share the columns
+    parties: int  # W: that share the columns
+    members: int  # R: warps of a party
     stages: int  # of the ring in shared memory; 0: none
     units: int  # U: in a chunk
-    narrowed: int  # XC: rows of activations brought to shared memory; 0: none
+    staged: int  # XC: rows of activations brought to shared memory; 0: none
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps
+        return 32 * self.parties * self.members
+
+    @property
+    def height(self) -> int:
+        """Rows of weights a thread block."""
+        return 16 * self.rows * self.members
+
+    @property
+    def source(self) -> str:
+        """As the kernels' source names it."""
+        return f"kq_tile<{', '.join(map(str, astuple(self)))}>"
+
+    @property
+    def label(self) -> str:
+        return "_".join(map(str, astuple(self)))
 
     def for_columns(self, columns: int) -> Tile:
-        """With no more warps than there are chunks."""
+        """With no more parties than there are chunks."""
         chunks = -(-columns // (UNIT * self.units))
-        warps = self.warps
-        while warps > 1 and warps // 2 >= chunks:
-            warps //= 2
-        return replace(self, warps=warps)
+        parties = self.parties
+        while parties > 1 and parties // 2 >= chunks:
+            parties //= 2
+        return replace(self, parties=parties)
 
     def shared_bytes(self, quant: QuantType) -> int:
         """Dynamic shared memory of a thread block: ``kq_layout``."""
         alignment = _ALIGNMENT[quant.name]
         unit_bytes = UNIT // quant.block_size * quant.block_bytes
         lines = (self.units * unit_bytes + (0 if alignment == _LINE else _LINE - alignment) + _LINE - 1) // _LINE
-        ring = 16 * self.rows * (lines | 1) * _LINE * self.stages
-        activations = self.narrowed * (2 * UNIT + _LINE)
-        sums = self.warps * self.rows * self.columns * 128 * 4
-        barriers = -(-self.warps * self.stages * 8 // 128) * 128
-        return barriers + max(self.warps * (ring + activations), sums)
+        warps = self.parties * self.members
+        rings = warps * 16 * self.rows * (lines | 1) * _LINE * self.stages
+        activations = self.parties * 2 * self.staged * 2 * UNIT
+        sums = warps * self.rows * self.columns * 128 * 4
+        barriers = -(-warps * self.stages * 8 // 128) * 128
+        return barriers + max(rings + activations, sums)
 
 
 DENSE_FROM = 65
@@ -68,12 +84,12 @@ DENSE_FROM = 65
 _MANY_TILES = 512
 
 
-def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool, bulk: bool = True) -> Tile:
-    """The shape for m rows of activations, fewer than :data:`DENSE_FROM`; ``narrow``: they are bfloat16; ``bulk``: the device
-    has a bulk copy engine (compute capability 9 on), which the ring needs.
+def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, bulk: bool = True) -> Tile:
+    """The shape for m rows of activations, fewer than :data:`DENSE_FROM`; ``bulk``: the device has a bulk copy engine (compute
+    capability 9 on), which the ring needs.
 
     Measured on an H200 (``docs/gguf-gpu.md``) for the matrices of an 8B model. Aligned blocks are best read straight into
-    registers, others through the ring; few activations are best brought to shared memory, where bfloat16 is made float16 once.
+    registers, others through the ring.
     """
     tiles = -(-rows // 16)
     many = tiles >= _MANY_TILES
@@ -82,18 +98,23 @@ def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool,
     if m == 1:
         few_warps = tiles >= 4 * _MANY_TILES if quant.name == "Q4_K" else many
         warps = 4 if few_warps else 8
-        tile = Tile(1, 1, warps, 0, 1, 1) if direct else Tile(1, 1, warps, 1, 2, 1)
+        tile = Tile(1, 1, warps, 1, 0, 1, 1) if direct else Tile(1, 1, warps, 1, 1, 2, 1)
     elif m <= 8:
-        tile = Tile(1, 1, 4 if many else 8, stages, 1, 8 if direct or narrow else 0)
+        tile = Tile(1, 1, 2 if many else 4, 4 if many else 2, stages, 1, 8)
     elif m <= 16:
-        tile = Tile(2, 2, 4, 2, 1, 0) if many else Tile(2, 1, 8, 2, 1, 0)
+        tile = Tile(2, 1, 2 if many else 4, 4 if many else 2, stages, 1, 16)
     elif m <= 32:
-        if direct:
-            tile = Tile(4, 2, 2 if many else 8, 0, 1, 0) if tiles >= 128 else Tile(2, 1, 8, 0, 1, 0)
-        else:
-            tile = Tile(4, 2, 4, 2, 1, 0) if many else Tile(4, 1, 8, 2, 1, 0)
+        tile = Tile(4, 2 if many and direct else 1, 2, 4 if many else 2, stages, 1, 32)
     else:
-        tile = Tile(8, 2, 4, 2, 1, 0) if many else Tile(4, 1, 8, 2, 1, 0)
+        tile = Tile(8, 1, 1, 8 if many else 4, stages, 1, 64)
     if not bulk:
         tile = replace(tile, stages=0, units=1)
     return tile.for_columns(columns)
+
+
+def gated_tile(quant: QuantType, rows: int, columns: int, m: int, *, bulk: bool = True) -> Tile:
+    """The shape for two matrices of so many rows together: :func:`tile_for` with an even number of members."""
+    tile = tile_for(quant, 2 * rows, columns, m, bulk=bulk)
+    if tile.members % 2 == 0:
+        return tile
+    return replace(tile, members=2 * tile.members, parties=max(1, tile.parties // 2))

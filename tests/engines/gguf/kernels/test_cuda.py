@@ -1,11 +1,13 @@
 """The CUDA kernels against float64 products of the exactly dequantised weights. All of it needs an NVIDIA GPU."""
 
+import math
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from engines.gguf.experts import KQuantMultiLinear, KQuantSwitchLinear
-from engines.gguf.kernels.cuda import CudaBackend
+from engines.gguf.kernels.cuda import CudaBackend, launch
 from engines.gguf.layers import KQuantEmbedding
 from engines.gguf.quants import QUANT_TYPES, QuantType, quant_type
 from tests.engines.gguf.helpers_blocks import random_blocks
@@ -83,6 +85,64 @@ def test_product_with_the_weights_untransposed(quant: QuantType, dtype: str) -> 
         x = activations((m, 300), kind)
         got = CudaBackend(tile).multiply(x, mx.array(raw), quant, transpose=False)
         assert error(got, wide(x) @ exact(raw, quant)) < bound
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("quant", BLOCK_TYPES, ids=ident)
+def test_gated_products_are_the_activation_of_one_times_the_other(quant: QuantType, dtype: str) -> None:
+    kind, bound = DTYPES[dtype]
+    columns = 13 * 256 if quant.block_size == 256 else 672
+    raws = [random_blocks(quant, 203, columns, seed=int(fresh().integers(1 << 30))) for _ in range(2)]
+    (gate, up), weights = map(mx.array, raws), [exact(raw, quant) for raw in raws]
+    for m in (1, 3, 8, 11, 24, 50):
+        x = activations((m, columns), kind)
+        left, right = (wide(x) @ each.T for each in weights)
+        got = CudaBackend().multiply_gated(x, gate, up, quant, "silu")
+        assert got is not None and got.dtype == kind
+        assert error(got, left / (1 + np.exp(-left)) * right) < 1.5 * bound, m
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("quant", [Q4_K, Q6_K, Q8_0], ids=ident)
+def test_joined_products_are_those_of_each_matrix(quant: QuantType, dtype: str) -> None:
+    kind, bound = DTYPES[dtype]
+    raws = [random_blocks(quant, rows, 768, seed=int(fresh().integers(1 << 30))) for rows in (203, 64, 5)]
+    blocks, weights = [mx.array(raw) for raw in raws], [exact(raw, quant) for raw in raws]
+    for count in (2, 3):
+        for m in (1, 7, 24):
+            x = activations((m, 768), kind)
+            got = CudaBackend().multiply_joined(x, blocks[:count], quant)
+            assert got is not None and len(got) == count
+            for out, each in zip(got, weights, strict=False):
+                assert error(out, wide(x) @ each.T) < bound, (count, m)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+def test_gated_products_with_the_gelus(activation: str) -> None:
+    raws = [random_blocks(Q4_K, 203, 512, seed=int(fresh().integers(1 << 30))) for _ in range(2)]
+    (gate, up), weights = map(mx.array, raws), [exact(raw, Q4_K) for raw in raws]
+    x = activations((2, 512), mx.float16)
+    left, right = (wide(x) @ each.T for each in weights)
+    inner = np.vectorize(math.erf)(left / math.sqrt(2))
+    if activation == "gelu_tanh":
+        inner = np.tanh(math.sqrt(2 / math.pi) * (left + 0.044715 * left**3))
+    got = CudaBackend().multiply_gated(x, gate, up, Q4_K, activation)
+    assert got is not None
+    assert error(got, 0.5 * left * (1 + inner) * right) < 3e-3
+
+
+def test_the_short_source_and_the_whole_one_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(launch._header()) < 1000, "files of the package can be included here"
+    blocks = mx.array(random_blocks(Q6_K, 203, 512, seed=int(fresh().integers(1 << 30))))
+    x = activations((3, 512), mx.float16)
+    short = CudaBackend().multiply(x, blocks, Q6_K, True)
+    mx.eval(short)
+    monkeypatch.setattr(launch, "included", lambda: '#include "/no/such/folder/kernels.cuh"\n')
+    launch.forget()
+    whole = CudaBackend().multiply(x, blocks, Q6_K, True)
+    assert len(launch._header()) > 10_000
+    launch.forget()
+    assert mx.array_equal(short, whole)
 
 
 def test_dense_products_in_tiles_of_rows_are_the_same() -> None:

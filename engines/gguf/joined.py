@@ -1,0 +1,112 @@
+"""Linear layers that take the same activations, in one kernel instead of one each.
+
+On a GPU a decoded token is some hundreds of kernels, and each costs the host about as long as the device: the query, key and
+value projections become one where their types are the same, and so do an MLP's gate, up projection and activation. Modules are
+told by their exact types, so that whatever a model does differently stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+
+from engines.gguf.kernels.gathering import FusingBackend
+from engines.gguf.layers import KQuantLinear
+from engines.gguf.quants import QuantType
+
+__all__ = ["JoinedLinear", "OneKernelMLP", "is_gated", "join"]
+
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+def join(model: Any, activation: str | None, fusing: FusingBackend) -> None:
+    """Puts together what a model's layers do with the same activations. ``activation`` is that of its gated MLPs, ``silu``,
+    ``gelu`` or ``gelu_tanh``; None: it has none of the usual form."""
+    for layer in model.layers:
+        if activation is not None and is_gated(layer.mlp):
+            layer.mlp = OneKernelMLP(layer.mlp, activation, fusing)
+        attention = getattr(layer, "self_attn", None)
+        if isinstance(attention, Module):
+            _join_projections(attention, fusing)
+
+
+def is_gated(mlp: Any) -> bool:
+    """Whether this is gate, up and down projections on K-quant blocks, and nothing else."""
+    names = {"gate_proj", "up_proj", "down_proj"}
+    return set(mlp.children()) == names and all(isinstance(mlp[name], KQuantLinear) for name in names)
+
+
+def _join_projections(attention: Any, fusing: FusingBackend) -> None:
+    """Joins those of one type as the first one's."""
+    found = [(name, attention[name]) for name in _PROJECTIONS if type(attention.get(name)) is KQuantLinear]
+    alike = [(name, linear) for name, linear in found if linear.quant.name == found[0][1].quant.name]
+    if len(alike) > 1:
+        group = _Group([linear.blocks for _, linear in alike], alike[0][1].quant, fusing)
+        for index, (name, linear) in enumerate(alike):
+            attention[name] = JoinedLinear(linear, group, index)
+
+
+class _Group:
+    """Matrices that take the same activations one after the other: the first asks for all products, the others find theirs."""
+
+    def __init__(self, blocks: list[mx.array], quant: QuantType, fusing: FusingBackend) -> None:
+        self._blocks = blocks
+        self._quant = quant
+        self._fusing = fusing
+        self._x: mx.array | None = None  # whose products are waiting, by index
+        self._waiting: dict[int, mx.array] = {}
+
+    def take(self, index: int, x: mx.array) -> mx.array | None:
+        """The product of ``x`` with a matrix; None when there is none to be had here. Each is handed out once, so that none
+        outlives its use."""
+        if index == 0:
+            products = self._fusing.multiply_joined(x, self._blocks, self._quant)
+            if products is None:
+                return None
+            self._x, self._waiting = x, dict(enumerate(products))
+        if self._x is not x:
+            return None
+        product = self._waiting.pop(index, None)
+        if not self._waiting:
+            self._x = None
+        return product
+
+
+class JoinedLinear(KQuantLinear):
+    """A linear layer whose product comes out of the same kernel as its neighbours', where they are given the same array."""
+
+    def __init__(self, linear: KQuantLinear, group: _Group, index: int) -> None:
+        super().__init__(linear.blocks, linear.quant, linear.get("bias"))
+        self._group = group
+        self._index = index
+
+    def __call__(self, x: mx.array) -> mx.array:
+        out = self._group.take(self._index, x)
+        if out is None:
+            return super().__call__(x)
+        return out + self.bias.astype(x.dtype) if "bias" in self else out
+
+
+class OneKernelMLP(Module):
+    """An MLP as the model has it, but gate, up projection and activation in one kernel where the back end has such a one."""
+
+    def __init__(self, mlp: Any, activation: str, fusing: FusingBackend) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.gate_proj = mlp.gate_proj
+        self.up_proj = mlp.up_proj
+        self.down_proj = mlp.down_proj
+        self._activation = activation
+        self._fusing = fusing
+        self._plain = mlp.__call__  # the method: a module would be seen as a child
+        biased = "bias" in mlp.gate_proj or "bias" in mlp.up_proj
+        self._one_type = not biased and mlp.gate_proj.quant.name == mlp.up_proj.quant.name
+
+    def __call__(self, x: mx.array) -> Any:
+        if self._one_type:
+            gate, up = self["gate_proj"], self["up_proj"]
+            hidden = self._fusing.multiply_gated(x, gate["blocks"], up["blocks"], gate.quant, self._activation)
+            if hidden is not None:
+                return self["down_proj"](hidden)
+        return self._plain(x)

@@ -1,0 +1,7 @@
+// All that a kernel's body calls.
+
+#include "blocks.cuh"
+#include "instructions.cuh"
+#include "accumulate.cuh"
+#include "product.cuh"
+#include "dequantize.cuh"
