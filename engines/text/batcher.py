@@ -150,7 +150,8 @@ class Batcher:
         return events
 
     def _tidy(self) -> None:
-        self._shelf.tidy(self._queue, self._rows.values(), self._clock())
+        if self._shelf.prompt is not None:
+            self._shelf.tidy(self._queue, self._rows.values(), self._clock())
 
     # --- joining ---
 
@@ -325,7 +326,8 @@ class Batcher:
 
         One that has so alone waits for a larger grant; it ends where it is if there can be none.
         """
-        if not self.admission.fits(self._lengths(), self._shelf.projected_bytes(self.admission.cost)):
+        beside = self._shelf.projected_bytes(self.admission.cost)
+        if beside and not self.admission.fits(self._lengths(), beside):
             self._shelf.clear()
         while (lengths := self._lengths()) and not self.admission.fits(lengths):
             if len(lengths) == 1 and self._decoding is not None:

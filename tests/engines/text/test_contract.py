@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from copy import deepcopy
 from importlib.metadata import version
 from typing import Any
 
 import mlx.core as mx
+import pytest
 from mlx_lm.generate import GenerationBatch, PromptProcessingBatch, StopSequences
 from mlx_lm.models import base, cache
 
@@ -126,6 +128,21 @@ def test_batch_caches_say_where_they_stand() -> None:
     assert (made.max_size, made.rotated) == (4, False)
     trim = inspect.getsource(cache.BatchRotatingKVCache)
     assert "trim_size = self._idx - self.max_size + 1" in trim and "if self.keys.shape[2] > self._idx:" in trim
+
+
+@pytest.mark.parametrize("name", ["llama", "windowed", "mamba"])
+def test_a_cache_is_copied_and_its_row_taken_several_times(name: str) -> None:
+    """``deepcopy`` and ``filter`` with a row more than once: what siblings start with, untouched by each other."""
+    model = stock_model(name)
+    batch = PromptProcessingBatch(model, [5], [cache.make_prompt_cache(model)], tokens=[[]])
+    batch.prompt([[1, 2, 3]])
+    copies = deepcopy(batch.prompt_cache)
+    for copied in copies:
+        copied.filter([0, 0, 0])
+    own = model(mx.array([[4]]), cache=batch.prompt_cache)
+    shared = model(mx.array([[4], [9], [4]]), cache=copies)
+    assert mx.allclose(shared[0], own[0], atol=1e-5) and mx.allclose(shared[2], own[0], atol=1e-5)
+    assert not mx.allclose(shared[1], own[0], atol=1e-2)
 
 
 def test_attention_is_called_through_the_one_attribute_that_can_be_replaced() -> None:
