@@ -91,13 +91,12 @@ def main() -> int:
 async def soak(url: str, pid: int, options: argparse.Namespace) -> list[str]:
     rng = random.Random(options.seed)
     outcomes: Counter[str] = Counter()
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+    async with visitor(url) as client:
         warm_up = options.seconds * WARM_UP_SHARE
-        await traffic(client, rng, warm_up, options.rate, outcomes)
+        await traffic(url, rng, warm_up, options.rate, outcomes)
         before = await quiet_reading(client, pid)
         print(f"soak: after {warm_up:.0f} s of warm-up: {before}", flush=True)
-        await traffic(client, rng, options.seconds - warm_up, options.rate, outcomes)
+        await traffic(url, rng, options.seconds - warm_up, options.rate, outcomes)
         after = await quiet_reading(client, pid, before)
         print(f"soak: after {options.seconds:.0f} s: {after}; {dict(outcomes)}", flush=True)
         status = (await client.get("/admin/status")).json()
@@ -124,18 +123,27 @@ async def soak(url: str, pid: int, options: argparse.Namespace) -> list[str]:
     return problems
 
 
-async def traffic(
-    client: httpx.AsyncClient, rng: random.Random, seconds: float, rate: float, outcomes: Counter[str]
-) -> None:
-    """Requests at exponential intervals; each runs on its own."""
+def visitor(url: str) -> httpx.AsyncClient:
+    """A client that makes a connection for each request."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx.AsyncClient(base_url=url, timeout=120, limits=limits)
+
+
+async def traffic(url: str, rng: random.Random, seconds: float, rate: float, outcomes: Counter[str]) -> None:
+    """Requests at exponential intervals; each runs on its own.
+
+    By a client that is closed at the end: a request cancelled while it connects leaves its connection in the client's pool,
+    where it stays open, unused, until another request comes.
+    """
     end = time.monotonic() + seconds
     tasks: set[asyncio.Task[None]] = set()
-    while time.monotonic() < end:
-        await asyncio.sleep(rng.expovariate(rate))
-        task = asyncio.create_task(request(client, random.Random(rng.random()), outcomes))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-    await asyncio.gather(*tasks)
+    async with visitor(url) as client:
+        while time.monotonic() < end:
+            await asyncio.sleep(rng.expovariate(rate))
+            task = asyncio.create_task(request(client, random.Random(rng.random()), outcomes))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
 
 
 async def request(client: httpx.AsyncClient, rng: random.Random, outcomes: Counter[str]) -> None:

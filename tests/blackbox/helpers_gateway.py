@@ -21,7 +21,7 @@ import httpx
 __all__ = ["Answer", "Gateway", "Stream", "Transition", "bounded", "children", "running_gateway", "still_there"]
 
 READY = b"Innkeeper is ready at "
-BOUND_S = 30.0
+BOUND_S = 60.0  # of one wait or answer, a real model's on a busy machine too
 Result = TypeVar("Result")
 
 

@@ -26,7 +26,7 @@ models:
 
 
 @contextlib.contextmanager
-def serving(*args: str, cwd: Path, bound_s: float = BOUND_S) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(*args: str, cwd: Path, bound_s: float = 4 * BOUND_S) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A running gateway: its URL and its process, which is killed after ``bound_s``."""
     command = [sys.executable, "-m", "gateway.cli", "serve", "--port", "0", *args]
     with subprocess.Popen(
