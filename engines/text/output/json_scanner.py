@@ -49,24 +49,31 @@ class JsonScanner:
         self._held = ""
 
     def scan(self, text: str, at: int) -> tuple[int, str]:
-        """Reads ``text`` from ``at`` on, to its end or the value's.
+        """Reads ``text`` from ``at`` on, to its end or the value's, or to a character that cannot stand there.
 
         Returns where it stopped and the JSON to pass on, which lacks what is not complete yet (half an escape, a number).
-        NotJson at the first character that cannot stand there.
+        NotJson if it is the first character that cannot stand there.
         """
         out: list[str] = []
-        end = len(text)
+        begin, end = at, len(text)
         while at < end and not self.done:
-            if self._awaits is _Awaits.STRING:
-                at = self._string(text, at, out)
-            elif self._awaits is _Awaits.ESCAPE:
-                at = self._escape(text, at, out)
-            elif self._awaits is _Awaits.BARE:
-                at = self._bare(text, at, out)
-            else:
-                self._structure(text[at], out)
-                at += 1
+            try:
+                at = self._step(text, at, out)
+            except NotJson:
+                if at == begin:
+                    raise
+                break
         return at, "".join(out)
+
+    def _step(self, text: str, at: int, out: list[str]) -> int:
+        if self._awaits is _Awaits.STRING:
+            return self._string(text, at, out)
+        if self._awaits is _Awaits.ESCAPE:
+            return self._escape(text, at, out)
+        if self._awaits is _Awaits.BARE:
+            return self._bare(text, at, out)
+        self._structure(text[at], out)
+        return at + 1
 
     def _structure(self, char: str, out: list[str]) -> None:
         awaits = self._awaits

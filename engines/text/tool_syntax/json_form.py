@@ -20,8 +20,8 @@ def read_object(calls: CallStream, *, only: Collection[str] | None = None, silen
     """Reads one call. Its arguments are handed on as they come, once its name is known.
 
     The OpenAI form, with name and arguments inside ``function``, is read too. Where no mark says that this is a call at all,
-    ``only`` has the names of the functions that there are: any other, any other key and a call without arguments is Malformed. Calls of
-    ``silent`` functions are passed over.
+    ``only`` has the names of the functions that there are: any other, any other key and a call without arguments is
+    Malformed. Calls of ``silent`` functions are passed over.
     """
     reader = calls.reader
     name: str | None = None
