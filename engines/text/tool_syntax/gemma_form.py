@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from engines.text.output.calls import CallStream
 from engines.text.output.reader import Malformed, Read, Reader, TextEnded
 from engines.text.tool_syntax.lark import Expression, Lark
-from engines.text.tool_syntax.schemas import Argument, arguments_of, types_of
+from engines.text.tool_syntax.schemas import Argument, arguments_of, choices_of, types_of
 from engines.text.tool_syntax.syntax import CallRules, ReadCalls, ToolSyntax, Triggers
 from engines.wire import Tool
 
@@ -139,10 +139,10 @@ class GemmaForm(ToolSyntax):
 
     def _literal(self, lark: Lark, schema: Mapping[str, Any]) -> Expression:
         types = types_of(schema)
-        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         if types == {"string"}:
-            if values:
-                return lark.sequence(self.quote, lark.either([lark.sequence(str(v)) for v in values]), self.quote)
+            if values := choices_of(schema):
+                choices = lark.either([lark.sequence(str(value)) for value in values])
+                return lark.sequence(self.quote, choices, self.quote)
             return lark.sequence(self.quote, lark.free_text(schema, self.quote))
         if types and not types & {"string", "object", "array"}:
             return lark.json(schema)

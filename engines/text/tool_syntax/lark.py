@@ -72,7 +72,8 @@ class Lark:
 
     def json(self, schema: Mapping[str, Any]) -> Expression:
         """JSON that a schema allows."""
-        options = {"whitespace_pattern": _WHITESPACE, **schema.get("x-guidance", {})}
+        own = schema.get("x-guidance")
+        options = {"whitespace_pattern": _WHITESPACE, **(own if isinstance(own, dict) else {})}
         return self._named("r", "%json " + json.dumps({**schema, "x-guidance": options}))
 
     def either(self, alternatives: Sequence[Expression]) -> Expression:
@@ -104,8 +105,7 @@ class Lark:
         if self.is_special(close):
             return self.sequence(self.terminal(" & ".join(terms)), close)
         if len(terms) > 1 or bounded:
-            marked = re.escape(close).replace("/", r"\/")
-            terms.append(f"~/(?s:.*){marked}(?s:.*)/")
+            terms.append(f"~{_written(f'(?s:.*){re.escape(close)}(?s:.*)')}")
         value = self.terminal(" & ".join(terms))
         return self.rule(self.terminal(f"{value} {json.dumps(close)}"), options="[lazy]")
 
@@ -152,4 +152,10 @@ def _searched(pattern: str) -> str:
     begin, end = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith(r"\$")
     inner = pattern[1 if begin else 0 : -1 if end else None]
     whole = f"{'' if begin else '(?s:.*)'}({inner}){'' if end else '(?s:.*)'}"
-    return "/" + re.sub(r"(?<!\\)/", r"\/", whole) + "/"
+    return _written(whole)
+
+
+def _written(expression: str) -> str:
+    """A regular expression as Lark has it: between slashes, on one line."""
+    escaped = re.sub(r"\\(?s:.)|/", lambda found: r"\/" if found[0] == "/" else found[0], expression)
+    return "/" + escaped.replace("\\\n", "\n").replace("\n", r"\n") + "/"

@@ -9,7 +9,7 @@ from typing import Any
 from engines.text.tool_syntax.lark import argument_schema
 from engines.wire import Tool
 
-__all__ = ["Argument", "arguments_of", "schema_of", "types_of"]
+__all__ = ["Argument", "arguments_of", "choices_of", "schema_of", "types_of"]
 
 _DEFINITIONS = ("$defs", "definitions")
 _SPLIT = {"type", "properties", "required", "additionalProperties", "x-guidance", *_DEFINITIONS}
@@ -38,6 +38,8 @@ def arguments_of(tool: Tool) -> tuple[Argument, ...] | None:
         return None
     definitions = {key: schema[key] for key in _DEFINITIONS if key in schema}
     required = schema.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(key, str) for key in required):
+        return None
     every = {**properties, **{key: {} for key in required if key not in properties}}
     return tuple(
         Argument(key, {**(value if isinstance(value, dict) else {}), **definitions}, key in required)
@@ -64,6 +66,12 @@ def schema_of(tools: Sequence[Tool], name: str, key: str) -> dict[str, Any] | No
     if not isinstance(schema, dict):
         return None
     return {**schema, **{key: parameters[key] for key in _DEFINITIONS if key in parameters}}
+
+
+def choices_of(schema: Mapping[str, Any]) -> list[Any]:
+    """The values that a schema lists as the only ones; none if it lists none."""
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return values if isinstance(values, list) else []
 
 
 def types_of(schema: Mapping[str, Any] | None) -> frozenset[str]:

@@ -11,7 +11,7 @@ from engines.text.output.calls import CallStream
 from engines.text.output.json_scanner import DEEPEST
 from engines.text.output.reader import TextEnded
 from engines.text.tool_syntax.lark import Expression, Lark
-from engines.text.tool_syntax.schemas import types_of
+from engines.text.tool_syntax.schemas import choices_of, types_of
 from engines.text.tool_syntax.syntax import ReadCalls
 
 __all__ = ["TextArguments", "text_value", "value_of"]
@@ -121,7 +121,6 @@ def text_value(lark: Lark, schema: Mapping[str, Any], close: str) -> Expression:
     """The grammar of a value and the mark that closes it. What can only be a string stands there as it is."""
     if types_of(schema) != {"string"}:
         return lark.sequence(lark.json(schema), close)
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    if values:
+    if values := choices_of(schema):
         return lark.sequence(lark.either([lark.sequence(str(value)) for value in values]), close)
     return lark.free_text(schema, close)
