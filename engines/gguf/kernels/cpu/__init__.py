@@ -6,7 +6,9 @@
 
 In ``src``: ``vector.h`` is the one file that knows instruction sets; ``formats.h`` the quant types; ``product.h``,
 ``attention.h`` and ``rows.h`` the kernels, compiled once a variant (``variant_*.cpp``) into a ``table.h`` of functions, of which
-``dispatch.cpp`` picks one when the program runs; ``*.cpp`` of the same names as ``operations.h``'s functions are MLX primitives.
+``dispatch.cpp`` picks one when the program runs. ``operands`` makes activations ready for a type, ``multiply`` multiplies them
+with whole matrices; ``product.cpp``, ``matrices.cpp`` (experts and heads), ``layer.cpp`` (a decoder's layer), ``attention.cpp``,
+``row_operations.cpp`` and ``draw.cpp`` are MLX primitives, the functions of ``operations.h``.
 """
 
 from engines.gguf.kernels.cpu.backend import CpuBackend
