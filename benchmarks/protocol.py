@@ -27,8 +27,8 @@ from residency_client import closed_loop, post
 from engines.wire import Finished, TextDelta, TokenLogprob, TopLogprob, Usage
 from gateway.outbox import Outbox
 from gateway.protocols import openai_chat
-from gateway.protocols.completion import Completion
-from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.completion import AnswerHead, completions_of
+from gateway.protocols.piece import EndPiece, piece_of
 from gateway.registry.catalog import RequestSettings
 
 _REGISTRY = 'workers: {spare: 0}\nmodels: [{id: instant, source: "sim:", simulate: {weights: 1MiB}}]\n'
@@ -89,7 +89,7 @@ def _alone() -> None:
 
 def _parse(body: bytes) -> None:
     chat = openai_chat.parse(body)
-    chat.text_requests(_SETTINGS, _SIBLINGS)
+    chat.ask.text_requests(_SETTINGS, _SIBLINGS)
 
 
 _SETTINGS = RequestSettings()
@@ -100,9 +100,9 @@ def _stream(deltas: list[TextDelta]) -> None:
     """A streamed answer, an event at a time, as a client that keeps up gets it."""
     outbox, stream = Outbox(), openai_chat.ChatStream(_HEAD)
     for delta in deltas:
-        outbox.put(0, delta.text, delta.logprobs)
+        outbox.put(piece_of(0, delta))
         stream.render(outbox.take())
-    outbox.finish(0, _FINISH)
+    outbox.put(EndPiece(0, _FINISH))
     stream.render(outbox.take())
     stream.end()
 
@@ -110,10 +110,10 @@ def _stream(deltas: list[TextDelta]) -> None:
 def _whole(deltas: list[TextDelta]) -> None:
     outbox = Outbox(separate=0)
     for delta in deltas:
-        outbox.put(0, delta.text, delta.logprobs)
-    (piece,) = outbox.take()
-    completion = Completion(0, piece.text, _FINISH, piece.logprobs)
-    openai_chat.render_body(_HEAD, [completion], logprobs=bool(piece.logprobs))
+        outbox.put(piece_of(0, delta))
+    outbox.put(EndPiece(0, _FINISH))
+    (completion,) = completions_of(outbox.take())
+    openai_chat.render_body(_HEAD, [completion], logprobs=bool(completion.logprobs))
 
 
 def _deltas(count: int, alternatives: int | None) -> list[TextDelta]:

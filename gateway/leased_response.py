@@ -24,13 +24,14 @@ from typing import Literal
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from engines.wire import Event, Failed, Finished, TextDelta, TextRequest
+from engines.wire import Admitted, Event, Failed, Finished, TextDelta, TextRequest
 from gateway.connection import connection_of
 from gateway.departure import Departure
 from gateway.errors import GatewayError, InternalError, ModelUnloaded, WorkerDied, from_wire
 from gateway.logs import note
 from gateway.outbox import Outbox
-from gateway.protocols.completion import BodyFormat, Completion, StreamFormat
+from gateway.protocols.completion import BodyFormat, StreamFormat, completions_of
+from gateway.protocols.piece import AnswerEvent, EndPiece, piece_of
 from gateway.registry.catalog import ResolvedModel
 from gateway.services import Lease, Services
 
@@ -74,7 +75,7 @@ class LeasedResponse:
         self._left = False
         self._began_s = time.perf_counter()
         self._first_text_s: float | None = None
-        self._tokens = 0  # seen in deltas: what a cancelled request is counted with
+        self._tokens = 0  # seen in events: what a cancelled request is counted with
         self._finishes: dict[int, Finished] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,25 +163,25 @@ class LeasedResponse:
             # So that a cancelled request is cancelled now, and not when the iterator is collected.
             if (close := getattr(events, "aclose", None)) is not None:
                 await close()
-        self._outbox.finish(index, self._finishes[index])
+        self._outbox.put(EndPiece(index, self._finishes[index]))
 
     async def _read(self, index: int, events: AsyncIterator[Event]) -> Finished:
         async for event in events:
-            if isinstance(event, TextDelta):
-                self._put(index, event)
-            elif isinstance(event, Finished):
+            if isinstance(event, Finished):
                 if event.reason == "cancelled":
                     raise ModelUnloaded("the server cancelled this request before its end", retry=False)
                 return event
-            elif isinstance(event, Failed):
+            if isinstance(event, Failed):
                 raise _in_flight(from_wire(event.error))
+            if not isinstance(event, Admitted):
+                self._put(index, event)
         raise WorkerDied("the model's worker ended this request without an answer", retry=False)
 
-    def _put(self, index: int, delta: TextDelta) -> None:
-        if self._first_text_s is None and delta.text:
+    def _put(self, index: int, event: AnswerEvent) -> None:
+        if self._first_text_s is None and (not isinstance(event, TextDelta) or event.text):
             self._first_text_s = time.perf_counter() - self._began_s
-        self._tokens += len(delta.tokens)
-        self._outbox.put(index, delta.text, delta.logprobs)
+        self._tokens += len(event.tokens)
+        self._outbox.put(piece_of(index, event))
         if self._stream is not None and self._outbox.waiting_bytes > MAX_WAITING_BYTES:
             self._cut()
 
@@ -230,10 +231,7 @@ class LeasedResponse:
         await self._outbox.wait_ended()
         if self._outbox.error is not None:
             return self._outbox.error
-        pieces = sorted(self._outbox.take(), key=lambda piece: piece.index)
-        body = self._body(
-            [Completion(piece.index, piece.text, self._finishes[piece.index], piece.logprobs) for piece in pieces]
-        )
+        body = self._body(completions_of(self._outbox.take()))
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

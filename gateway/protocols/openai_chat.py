@@ -6,20 +6,20 @@ Source of shapes and ranges: OpenAI's API reference, "Chat"; ``top_k``, ``min_p`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from engines.wire import ChatMessage, TextRequest
+from engines.wire import ChatMessage
 from gateway.errors import InvalidRequest
-from gateway.protocols.completion import BodyFormat, Completion, Piece
+from gateway.protocols.chat_ask import ChatAsk
+from gateway.protocols.completion import AnswerHead, BodyFormat, Completion
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import chat_logprobs
 from gateway.protocols.openai_messages import parse_messages
 from gateway.protocols.openai_stream import (
-    AnswerHead,
     OpenAIStream,
     StreamOptions,
     encode_body,
@@ -35,15 +35,12 @@ from gateway.protocols.options import (
     read_string,
     sort_options,
 )
+from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
 from gateway.protocols.text_options import (
     MAX_CHOICES,
-    TextOptions,
-    chat_prompt,
     read_template_kwargs,
     read_text_options,
-    text_requests,
 )
-from gateway.registry.catalog import RequestSettings
 
 __all__ = ["OPTIONS", "ChatRequest", "ChatStream", "parse", "render_body"]
 
@@ -113,38 +110,20 @@ OPTIONS = OptionTables(
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed request. ``logprobs``: how many alternatives each token is shown with, None for none of it. ``ignored`` names
-    the hints it carried.
-    """
+    """A parsed request: what is asked of the model, and how the answer is sent."""
 
-    model: str
-    messages: tuple[ChatMessage, ...]
-    options: TextOptions
-    choices: int
-    logprobs: int | None
+    ask: ChatAsk
     stream: StreamOptions
-    template_kwargs: dict[str, Any]
-    add_generation_prompt: bool
-    ignored: tuple[str, ...]
-
-    def text_requests(self, settings: RequestSettings, siblings: Iterator[int]) -> list[TextRequest]:
-        """What the worker is asked, one request a choice, over the model's own settings. ``siblings`` has unused numbers."""
-        prompt = chat_prompt(
-            self.messages, self.template_kwargs, settings, add_generation_prompt=self.add_generation_prompt
-        )
-        return text_requests(
-            prompt, self.options, settings, choices=self.choices, siblings=siblings, logprobs=self.logprobs
-        )
 
     def stream_format(self, head: AnswerHead) -> ChatStream | None:
         """How the answer is streamed, None where it is not."""
         if not self.stream.wanted:
             return None
-        return ChatStream(head, include_usage=self.stream.include_usage, siblings=self.choices)
+        return ChatStream(head, include_usage=self.stream.include_usage, siblings=self.ask.choices)
 
     def body_format(self, head: AnswerHead) -> BodyFormat:
         """How an unstreamed answer looks."""
-        return partial(render_body, head, logprobs=self.logprobs is not None)
+        return partial(render_body, head, logprobs=self.ask.logprobs is not None)
 
 
 def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 (frozen)
@@ -156,17 +135,17 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
     template_kwargs = read_template_kwargs(read_object(options, "chat_template_kwargs"))
     limits.check_chars(characters_in(template_kwargs), "chat_template_kwargs")
     stream = read_stream_options(options)
-    return ChatRequest(
+    ask = ChatAsk(
         model=model,
         messages=messages,
         options=read_text_options(options),
         choices=read_integer(options, "n", 1, MAX_CHOICES) or 1,
         logprobs=_read_logprobs(options),
-        stream=stream,
         template_kwargs=template_kwargs,
         add_generation_prompt=_read_turn(options, messages[-1]),
         ignored=ignored + stream.ignored,
     )
+    return ChatRequest(ask=ask, stream=stream)
 
 
 def _characters(message: ChatMessage) -> int:
@@ -227,19 +206,34 @@ class ChatStream(OpenAIStream):
         choices = []
         if piece.index not in self._begun:
             self._begun.add(piece.index)
-            choices.append(_choice(piece.index, {"role": "assistant", "content": ""}, None, None))
-        if piece.text or piece.logprobs:
-            logprobs = chat_logprobs(piece.logprobs) if piece.logprobs else None
-            choices.append(_choice(piece.index, {"content": piece.text}, logprobs, None))
-        if piece.finish is not None:
-            choices.append(_choice(piece.index, {}, None, piece.finish.reason))
+            # An answer that begins with a call or a thought may have no content at all.
+            content = "" if isinstance(piece, TextPiece | EndPiece) else None
+            choices.append(_choice(piece.index, {"role": "assistant", "content": content}))
+        match piece:
+            case TextPiece():
+                logprobs = chat_logprobs(piece.logprobs) if piece.logprobs else None
+                choices.append(_choice(piece.index, {"content": piece.text}, logprobs))
+            case ThoughtPiece():
+                choices.append(_choice(piece.index, {"reasoning_content": piece.text}))
+            case CallPiece():
+                call = {"index": piece.call, **_call(piece.id, piece.name, "")}
+                choices.append(_choice(piece.index, {"tool_calls": [call]}))
+            case ArgumentsPiece():
+                fragment = {"index": piece.call, "function": {"arguments": piece.text}}
+                choices.append(_choice(piece.index, {"tool_calls": [fragment]}))
+            case EndPiece():
+                choices.append(_choice(piece.index, {}, None, piece.finish.reason))
         return choices
 
 
 def _choice(
-    index: int, delta: dict[str, str], logprobs: dict[str, Any] | None, finish_reason: str | None
+    index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None = None, finish_reason: str | None = None
 ) -> dict[str, Any]:
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+
+
+def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def render_body(head: AnswerHead, completions: Sequence[Completion], *, logprobs: bool = False) -> bytes:
@@ -247,10 +241,25 @@ def render_body(head: AnswerHead, completions: Sequence[Completion], *, logprobs
     choices = [
         {
             "index": completion.index,
-            "message": {"role": "assistant", "content": completion.text, "refusal": None},
+            "message": _message(completion),
             "logprobs": chat_logprobs(completion.logprobs) if logprobs else None,
             "finish_reason": completion.finish.reason,
         }
         for completion in completions
     ]
     return encode_body(head, "chat.completion", choices, completions, siblings=len(completions))
+
+
+def _message(completion: Completion) -> dict[str, Any]:
+    """Thinking and calls stand there only where there are any; beside calls a missing text is null."""
+    calls = completion.calls
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": completion.text or (None if calls else ""),
+        "refusal": None,
+    }
+    if thought := completion.thought:
+        message["reasoning_content"] = thought
+    if calls:
+        message["tool_calls"] = [_call(call.id, call.name, call.arguments) for call in calls]
+    return message

@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from engines.wire import InfillPrompt, TextPrompt, TextRequest, TokenPrompt
+from engines.wire import InfillPrompt, Reasoning, TextPrompt, TextRequest, TokenPrompt
 from gateway.errors import InvalidRequest, RequestTooLarge
-from gateway.protocols.completion import BodyFormat, Completion, Piece
+from gateway.protocols.completion import AnswerHead, BodyFormat, Completion
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import CompletionLogprobs, mean_logprob
 from gateway.protocols.openai_stream import (
-    AnswerHead,
     OpenAIStream,
     StreamOptions,
     encode_body,
@@ -33,6 +32,7 @@ from gateway.protocols.options import (
     shown,
     sort_options,
 )
+from gateway.protocols.piece import EndPiece, Piece, TextPiece
 from gateway.protocols.text_options import MAX_CHOICES, TextOptions, read_text_options, text_requests
 from gateway.registry.catalog import RequestSettings
 
@@ -40,6 +40,7 @@ __all__ = ["DEFAULT_MAX_TOKENS", "OPTIONS", "CompletionRequest", "CompletionStre
 
 DEFAULT_MAX_TOKENS = 16
 _TOKEN_IDS = 2**31
+_AS_IT_COMES = Reasoning(split=False)  # the format has text and no place beside it
 
 OPTIONS = OptionTables(
     honoured=frozenset(
@@ -119,6 +120,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
                 logprobs=logprobs,
                 echo=self.echo,
                 max_tokens=DEFAULT_MAX_TOKENS,
+                reasoning=_AS_IT_COMES,
             )
         ]
 
@@ -256,13 +258,12 @@ class CompletionStream(OpenAIStream):
         self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
 
     def _choices(self, piece: Piece) -> list[dict[str, Any]]:
-        choices = []
-        if piece.text or piece.logprobs:
+        if isinstance(piece, TextPiece):
             logprobs = self._logprobs[piece.index].of(piece.logprobs) if piece.logprobs else None
-            choices.append(_choice(piece.index, piece.text, logprobs, None))
-        if piece.finish is not None:
-            choices.append(_choice(piece.index, "", None, piece.finish.reason))
-        return choices
+            return [_choice(piece.index, piece.text, logprobs, None)]
+        if isinstance(piece, EndPiece):
+            return [_choice(piece.index, "", None, piece.finish.reason)]
+        return []  # it asks for neither tools nor thinking apart from the text
 
 
 def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:

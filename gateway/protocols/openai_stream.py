@@ -4,43 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from engines.wire import Usage
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.protocols.completion import Completion, Piece, total_usage
+from gateway.protocols.completion import AnswerHead, Completion, total_usage
 from gateway.protocols.envelopes import openai_error
 from gateway.protocols.options import read_boolean, read_object, shown
+from gateway.protocols.piece import EndPiece, Piece
 
-__all__ = ["AnswerHead", "OpenAIStream", "StreamOptions", "encode_body", "read_stream_options"]
+__all__ = ["OpenAIStream", "StreamOptions", "encode_body", "read_stream_options"]
 
 _DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
-
-
-@dataclass(frozen=True)
-class AnswerHead:
-    """What is the same in every chunk: ``id``, ``created`` (seconds since the epoch), the model's id, and a fingerprint of the
-    model's file and load parameters, with which alone a seed means the same text.
-    """
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str | None = None
-
-    def of(self, object_name: str) -> dict[str, Any]:
-        """The head of a chunk or body of this kind."""
-        return {
-            "id": self.id,
-            "object": object_name,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
-        }
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -78,7 +56,7 @@ class OpenAIStream(ABC):
     object_name: str
 
     def __init__(self, head: AnswerHead, *, include_usage: bool = False, siblings: int = 1) -> None:
-        self._head = head.of(self.object_name)
+        self._head = _head_object(head, self.object_name)
         # Every event of a piece is the same but for its one choice, so what stands around that is encoded once.
         head_bytes = _encode(self._head).removesuffix(b"}")
         self._before = b'data: %b,"choices":[' % head_bytes
@@ -95,7 +73,7 @@ class OpenAIStream(ABC):
         """Events of these pieces."""
         parts: list[bytes] = []
         for piece in pieces:
-            if piece.finish is not None:
+            if isinstance(piece, EndPiece):
                 self._usages[piece.index] = piece.finish.usage
             for choice in self._choices(piece):
                 parts += (self._before, _encode(choice), self._after)
@@ -123,7 +101,18 @@ def encode_body(
     """An unstreamed answer with these choices, and the usage of all completions that were made, ``siblings`` of each prompt."""
     usages = {completion.index: completion.finish.usage for completion in completions}
     usage = _usage_object(total_usage(usages, siblings))
-    return _encode({**head.of(object_name), "choices": choices, "usage": usage})
+    return _encode({**_head_object(head, object_name), "choices": choices, "usage": usage})
+
+
+def _head_object(head: AnswerHead, object_name: str) -> dict[str, Any]:
+    """What is the same in every chunk of an answer, and in a body."""
+    return {
+        "id": head.id,
+        "object": object_name,
+        "created": head.created,
+        "model": head.model,
+        "system_fingerprint": head.fingerprint,
+    }
 
 
 def _event(body: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from engines.wire import ChatMessage, ChatPrompt, Priority, Prompt, Sampling, TextRequest
+from engines.wire import Grammar, Priority, Prompt, Reasoning, Sampling, TextRequest, ToolUse
 from gateway.errors import InvalidRequest
 from gateway.protocols.options import (
     MAX_TOKENS,
@@ -24,7 +24,6 @@ from gateway.registry.catalog import RequestSettings
 __all__ = [
     "MAX_CHOICES",
     "TextOptions",
-    "chat_prompt",
     "read_template_kwargs",
     "read_text_options",
     "text_requests",
@@ -115,24 +114,6 @@ def read_template_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
-def chat_prompt(
-    messages: tuple[ChatMessage, ...],
-    template_kwargs: Mapping[str, Any],
-    settings: RequestSettings,
-    *,
-    add_generation_prompt: bool = True,
-) -> ChatPrompt:
-    """Messages as the template gets them: the model's system prompt first, unless the request has one."""
-    if settings.system is not None and not any(message.role == "system" for message in messages):
-        messages = (ChatMessage(role="system", content=settings.system), *messages)
-    return ChatPrompt(
-        messages=messages,
-        template=settings.chat_template,
-        template_kwargs={**settings.chat_template_kwargs, **template_kwargs},
-        add_generation_prompt=add_generation_prompt,
-    )
-
-
 def text_requests(
     prompt: Prompt,
     options: TextOptions,
@@ -143,6 +124,9 @@ def text_requests(
     logprobs: int | None = None,
     echo: bool = False,
     max_tokens: int | None = None,
+    grammar: Grammar | None = None,
+    tools: ToolUse | None = None,
+    reasoning: Reasoning = Reasoning(),  # noqa: B008 (frozen)
 ) -> list[TextRequest]:
     """One request a choice of this prompt. Later wins: the fallbacks of ``Sampling`` and this ``max_tokens``, the model's
     settings, the request's fields.
@@ -161,6 +145,9 @@ def text_requests(
         echo=echo,
         siblings=next(siblings) if choices > 1 else None,
         priority=options.priority or "normal",
+        grammar=grammar,
+        tools=tools,
+        reasoning=reasoning,
     )
     seed = sampling.seed
     if choices == 1:

@@ -23,6 +23,7 @@ import msgspec
 
 from engines.wire import ChatMessage, DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer
 from gateway.errors import InvalidRequest
+from gateway.protocols.chat_ask import chat_prompt
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_messages import parse_messages
 from gateway.protocols.options import (
@@ -35,7 +36,7 @@ from gateway.protocols.options import (
     shown,
     sort_options,
 )
-from gateway.protocols.text_options import chat_prompt, read_template_kwargs
+from gateway.protocols.text_options import read_template_kwargs
 from gateway.registry.catalog import RequestSettings
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from gateway.errors import InvalidRequest, WrongContentType
-from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.completion import AnswerHead
 from gateway.protocols.options import Limits
 from gateway.registry.catalog import ResolvedModel
 

@@ -23,15 +23,15 @@ async def chat_completions(request: Request) -> LeasedResponse:
     """POST /v1/chat/completions"""
     services = services_of(request)
     chat = await parsed_json(request, openai_chat.parse, services.limits)
-    model = classify(services, chat.model, TEXT)
+    model = classify(services, chat.ask.model, TEXT)
     head = new_head("chatcmpl", model)
     return LeasedResponse(
         services,
         model,
-        chat.text_requests(model.request, sibling_numbers),
+        chat.ask.text_requests(model.request, sibling_numbers),
         stream=chat.stream_format(head),
         body=chat.body_format(head),
-        ignored=chat.ignored,
+        ignored=chat.ask.ignored,
     )
 
 

@@ -16,7 +16,7 @@ from gateway.leased_response import MAX_CHOICES_AT_ONCE, LeasedResponse
 from gateway.metrics import Metrics
 from gateway.outbox import SEPARATE_PIECES
 from gateway.protocols import openai_completions
-from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.completion import AnswerHead
 from gateway.services import Services
 from tests.gateway.helpers_app import make_catalog, make_settings
 from tests.gateway.helpers_residency import BOUND_S, FakeResidency, delta, failed, finished, refusing

@@ -5,6 +5,7 @@ A file of ``transcripts/`` has four parts, each begun by a line ``== name``:
 - ``request``: the path, then the JSON body
 - ``asked``: the worker's requests, one JSON object a line; none for a request that is refused
 - ``said``: the workers' events, each with the index of its completion: ``0 {"text": "Hi"}``,
+  ``0 {"thought": "Hm"}``, ``0 {"call": 0, "id": "c1", "name": "f"}``, ``0 {"call": 0, "arguments": "{"}``,
   ``0 {"finish": "stop", "prompt": 3, "completion": 2}``, or ``0 {"error": "worker_died", "message": "…"}``. A text may have
   ``tokens``, each ``[text, log-probability, [[text, log-probability], …]]``; bytes that are not UTF-8 are written as Python
   decodes them with ``surrogateescape``: ``\\udcf0``
@@ -27,9 +28,9 @@ import msgspec
 from engines.wire import Finished, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
 from gateway.errors import GatewayError, from_wire
 from gateway.protocols import openai_chat, openai_completions
-from gateway.protocols.completion import BodyFormat, Completion, Piece, StreamFormat
+from gateway.protocols.completion import AnswerHead, BodyFormat, StreamFormat, completions_of
 from gateway.protocols.envelopes import render
-from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
 from gateway.registry.catalog import RequestSettings
 
 __all__ = ["FILES", "Transcript", "performed", "read_transcript"]
@@ -80,14 +81,17 @@ def performed(transcript: Transcript) -> Transcript:
         return replace(transcript, asked=_lines(asked), answer=answer.decode())
     if error is not None:
         return replace(transcript, asked=_lines(asked), answer=_refusal(error, transcript.path))
-    return replace(transcript, asked=_lines(asked), answer=_indented(body(_whole(pieces))))
+    return replace(transcript, asked=_lines(asked), answer=_indented(body(completions_of(pieces))))
 
 
 def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | None, BodyFormat]:
     content = json.dumps(transcript.body).encode()
-    module = openai_chat if transcript.path == "/v1/chat/completions" else openai_completions
-    request = module.parse(content)
-    head = AnswerHead("id-1", 1700000000, request.model, "fp_1")
+    head = AnswerHead("id-1", 1700000000, transcript.body["model"], "fp_1")
+    if transcript.path == "/v1/chat/completions":
+        chat = openai_chat.parse(content)
+        asked = chat.ask.text_requests(RequestSettings(), itertools.count(1))
+        return asked, chat.stream_format(head), chat.body_format(head)
+    request = openai_completions.parse(content)
     asked = request.text_requests(RequestSettings(), itertools.count(1))
     return asked, request.stream_format(head), request.body_format(head)
 
@@ -100,15 +104,28 @@ def _pieces(said: str) -> tuple[list[Piece], GatewayError | None]:
         event = json.loads(text)
         if "error" in event:
             return pieces, from_wire(WireError(code=event["error"], message=event["message"]))
-        finish = _finish(event) if "finish" in event else None
-        logprobs = tuple(_token(*token) for token in event.get("tokens", ()))
-        pieces.append(Piece(int(index), event.get("text", ""), finish, logprobs))
+        pieces.append(_piece(int(index), event))
     return pieces, None
+
+
+def _piece(index: int, event: dict[str, Any]) -> Piece:
+    if "finish" in event:
+        return EndPiece(index, _finish(event))
+    if "thought" in event:
+        return ThoughtPiece(index, event["thought"])
+    if "name" in event:
+        return CallPiece(index, event["call"], event["id"], event["name"])
+    if "arguments" in event:
+        return ArgumentsPiece(index, event["call"], event["arguments"])
+    return TextPiece(index, event["text"], tuple(_token(*token) for token in event.get("tokens", ())))
 
 
 def _finish(event: dict[str, Any]) -> Finished:
     usage = Usage(
-        prompt_tokens=event["prompt"], completion_tokens=event["completion"], cached_tokens=event.get("cached", 0)
+        prompt_tokens=event["prompt"],
+        completion_tokens=event["completion"],
+        cached_tokens=event.get("cached", 0),
+        reasoning_tokens=event.get("reasoning", 0),
     )
     return Finished(request_id=1, reason=event["finish"], usage=usage)
 
@@ -119,17 +136,6 @@ def _token(text: str, logprob: float | None, top: list[tuple[str, float]] = []) 
 
 def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _whole(pieces: list[Piece]) -> list[Completion]:
-    """The completions that these pieces make up."""
-    completions = []
-    for index in sorted({piece.index for piece in pieces}):
-        own = [piece for piece in pieces if piece.index == index]
-        (finish,) = [piece.finish for piece in own if piece.finish is not None]
-        logprobs = tuple(token for piece in own for token in piece.logprobs)
-        completions.append(Completion(index, "".join(piece.text for piece in own), finish, logprobs))
-    return completions
 
 
 def _lines(requests: list[TextRequest]) -> str:

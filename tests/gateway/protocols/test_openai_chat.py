@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from engines.wire import ChatMessage, ChatPrompt, Finished, Sampling, TextRequest, TokenLogprob, Usage
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UnsupportedModality, UnsupportedParameter
 from gateway.protocols import openai_chat, openai_completions
-from gateway.protocols.completion import Completion, Piece
-from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.completion import AnswerHead, Completion, Text
 from gateway.protocols.options import Limits
+from gateway.protocols.piece import EndPiece, TextPiece
 from gateway.registry.catalog import RequestSettings
 
 NO_SETTINGS = RequestSettings()
@@ -30,7 +30,7 @@ def parse(**options: Any) -> openai_chat.ChatRequest:
 
 
 def requests_of(chat: openai_chat.ChatRequest, settings: RequestSettings = NO_SETTINGS) -> list[TextRequest]:
-    return chat.text_requests(settings, itertools.count(1))
+    return chat.ask.text_requests(settings, itertools.count(1))
 
 
 def stop(reason: Any = "stop") -> Finished:
@@ -76,10 +76,10 @@ def test_tables_do_not_overlap() -> None:
 
 
 def test_parse_hints_are_named() -> None:
-    assert set(parse(user="u", metadata={"a": "b"}, store=True).ignored) == {"user", "metadata", "store"}
+    assert set(parse(user="u", metadata={"a": "b"}, store=True).ask.ignored) == {"user", "metadata", "store"}
     obfuscated = parse(stream=True, stream_options={"include_obfuscation": True})
-    assert obfuscated.ignored == ("stream_options.include_obfuscation",)
-    assert parse(stream=True, stream_options={"include_obfuscation": False}).ignored == ()
+    assert obfuscated.ask.ignored == ("stream_options.include_obfuscation",)
+    assert parse(stream=True, stream_options={"include_obfuscation": False}).ask.ignored == ()
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_parse_neutral_values_ask_for_nothing(options: dict[str, Any]) -> None:
 
 def test_choices_share_a_number_and_count_on_from_the_seed() -> None:
     numbers = itertools.count(7)
-    requests = parse(n=3, seed=-1, temperature=0.5).text_requests(NO_SETTINGS, numbers)
+    requests = parse(n=3, seed=-1, temperature=0.5).ask.text_requests(NO_SETTINGS, numbers)
     assert [request.siblings for request in requests] == [7, 7, 7]
     assert [request.sampling.seed for request in requests] == [2**63 - 1, 0, 1]
-    unseeded = parse(n=2).text_requests(NO_SETTINGS, numbers)
+    unseeded = parse(n=2).ask.text_requests(NO_SETTINGS, numbers)
     assert [(request.siblings, request.sampling.seed) for request in unseeded] == [(8, None), (8, None)]
-    (alone,) = parse(n=1, seed=5).text_requests(NO_SETTINGS, numbers)
+    (alone,) = parse(n=1, seed=5).ask.text_requests(NO_SETTINGS, numbers)
     assert (alone.siblings, alone.sampling.seed) == (None, 5)
 
 
@@ -234,7 +234,7 @@ def test_turns_that_contradict_are_refused(last: Any, options: dict[str, Any]) -
 
 
 def test_parse_two_token_limits_must_agree() -> None:
-    assert parse(max_tokens=5, max_completion_tokens=5).options.max_tokens == 5
+    assert parse(max_tokens=5, max_completion_tokens=5).ask.options.max_tokens == 5
     with pytest.raises(InvalidRequest, match="give one"):
         parse(max_tokens=5, max_completion_tokens=6)
 
@@ -265,12 +265,12 @@ def test_messages_parts_join_and_roles_map() -> None:
             {"role": "assistant", "content": None, "refusal": "No."},
         ]
     )
-    assert [message.role for message in chat.messages] == ["system", "user", "assistant", "tool", "assistant"]
-    assert chat.messages[4].content == "No."
-    assert chat.messages[1].content == "one\ntwo"
-    assert chat.messages[1].extra == {"name": "eve"}
-    assert chat.messages[2].content is None
-    assert chat.messages[3].extra == {"tool_call_id": "1"}
+    assert [message.role for message in chat.ask.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert chat.ask.messages[4].content == "No."
+    assert chat.ask.messages[1].content == "one\ntwo"
+    assert chat.ask.messages[1].extra == {"name": "eve"}
+    assert chat.ask.messages[2].content is None
+    assert chat.ask.messages[3].extra == {"tool_call_id": "1"}
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_settings_yield_to_request_fields() -> None:
 
 def test_stream_without_usage_says_nothing_of_it() -> None:
     stream = openai_chat.ChatStream(HEAD)
-    sent = stream.render([Piece(0, "x", stop())]) + stream.end()
+    sent = stream.render([TextPiece(0, "x"), EndPiece(0, stop())]) + stream.end()
     assert b"usage" not in sent
     assert sent.endswith(b"data: [DONE]\n\n")
 
@@ -388,7 +388,7 @@ def test_stream_failure_is_event_then_end_marker() -> None:
 
 
 def test_body_has_log_probabilities_where_asked_for() -> None:
-    whole = Completion(0, "hi", stop(), (TokenLogprob(5, b"hi", -0.5),))
+    whole = Completion(0, (Text("hi", (TokenLogprob(5, b"hi", -0.5),)),), stop())
     with_them = json.loads(openai_chat.render_body(HEAD, [whole], logprobs=True))
     without = json.loads(openai_chat.render_body(HEAD, [whole]))
     assert with_them["choices"][0]["logprobs"]["content"][0]["logprob"] == -0.5

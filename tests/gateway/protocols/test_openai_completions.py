@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from engines.wire import Finished, InfillPrompt, TextPrompt, TextRequest, TokenLogprob, TokenPrompt, Usage
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UnsupportedParameter
 from gateway.protocols import openai_completions
-from gateway.protocols.completion import Completion
-from gateway.protocols.openai_stream import AnswerHead
+from gateway.protocols.completion import AnswerHead, Completion, Text
 from gateway.protocols.options import Limits
 from gateway.registry.catalog import RequestSettings
 from tests.gateway.protocols.test_openai_chat import ANY_JSON
@@ -175,7 +174,7 @@ def test_choices_count_as_inputs() -> None:
 
 def made(index: int, *logprobs: float, prompt: int = 1) -> Completion:
     tokens = tuple(TokenLogprob(1, b"x", logprob) for logprob in logprobs)
-    return Completion(index, f"c{index}", stop(prompt, len(logprobs)), tokens)
+    return Completion(index, (Text(f"c{index}", tokens),), stop(prompt, len(logprobs)))
 
 
 def test_best_of_answers_the_best_by_mean_and_counts_all() -> None:
@@ -203,7 +202,7 @@ def test_usage_counts_a_prompt_once_and_no_sibling_as_cached() -> None:
             request_id=1, reason="stop", usage=Usage(prompt_tokens=9, completion_tokens=2, cached_tokens=cached)
         )
 
-    completions = [Completion(i, "x", usage(cached)) for i, cached in enumerate((4, 9, 0, 9))]
+    completions = [Completion(i, (Text("x"),), usage(cached)) for i, cached in enumerate((4, 9, 0, 9))]
     body = json.loads(openai_completions.render_body(HEAD, completions, choices=2, made=2))
     assert body["usage"] == {
         "prompt_tokens": 18,

@@ -1,0 +1,81 @@
+"""What is asked of a model in a chat, whatever protocol it came by: all that a protocol's ``parse`` has to fill in, and how it
+becomes the worker's requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from engines.wire import ChatMessage, ChatPrompt, Grammar, Reasoning, TextRequest, ToolUse
+from gateway.protocols.text_options import TextOptions, text_requests
+from gateway.registry.catalog import RequestSettings
+
+__all__ = ["ChatAsk", "chat_prompt"]
+
+
+class ChatAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat, its limits checked. Roles are ``system``, ``user``, ``assistant`` and ``tool``; content is text.
+
+    Attributes:
+        messages: as the template gets them. ``extra`` holds what they have beside their text, in OpenAI's shape: ``name``,
+            ``tool_calls`` (arguments as JSON text), ``tool_call_id``, ``reasoning_content``.
+        options: sampling, length, stops, priority; None in it leaves a value to the model's settings.
+        choices: completions of this one prompt.
+        logprobs: how many alternatives each token is shown with, None for none of it.
+        template_kwargs: what the template is given by name.
+        add_generation_prompt: whether the answer begins a turn; False goes on with the last message.
+        tools: None without any.
+        grammar: what the answer's text must match.
+        reasoning: None in it leaves a value to the model's settings.
+        ignored: the hints that the request carried, by name.
+    """
+
+    model: str
+    messages: tuple[ChatMessage, ...]
+    options: TextOptions = TextOptions()
+    choices: int = 1
+    logprobs: int | None = None
+    template_kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True
+    tools: ToolUse | None = None
+    grammar: Grammar | None = None
+    reasoning: Reasoning = Reasoning()
+    ignored: tuple[str, ...] = ()
+
+    def text_requests(self, settings: RequestSettings, siblings: Iterator[int]) -> list[TextRequest]:
+        """What the worker is asked, one request a choice, over the model's own settings. ``siblings`` has unused numbers."""
+        prompt = chat_prompt(
+            self.messages, self.template_kwargs, settings, add_generation_prompt=self.add_generation_prompt
+        )
+        return text_requests(
+            prompt,
+            self.options,
+            settings,
+            choices=self.choices,
+            siblings=siblings,
+            logprobs=self.logprobs,
+            grammar=self.grammar,
+            tools=self.tools,
+            reasoning=self.reasoning,
+        )
+
+
+def chat_prompt(
+    messages: tuple[ChatMessage, ...],
+    template_kwargs: Mapping[str, Any],
+    settings: RequestSettings,
+    *,
+    add_generation_prompt: bool = True,
+) -> ChatPrompt:
+    """Messages as the template gets them: the model's system prompt first, unless the request has one."""
+    if settings.system is not None and not any(message.role == "system" for message in messages):
+        messages = (ChatMessage(role="system", content=settings.system), *messages)
+    return ChatPrompt(
+        messages=messages,
+        template=settings.chat_template,
+        template_kwargs={**settings.chat_template_kwargs, **template_kwargs},
+        add_generation_prompt=add_generation_prompt,
+    )
