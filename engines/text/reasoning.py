@@ -9,8 +9,10 @@ format.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from functools import lru_cache
+
+from jinja2 import Environment, TemplateSyntaxError
 
 __all__ = [
     "FORMATS",
@@ -123,18 +125,33 @@ class TemplateSwitches:
 _TOGGLES = ("enable_thinking", "thinking")
 _EFFORTS = ("reasoning_effort", "thinking_effort")
 _BUDGETS = ("thinking_budget",)
-_EXPRESSION = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_JINJA = Environment()  # for its lexer alone
 
 
+@lru_cache(64)
 def variables_read(template: str | None) -> frozenset[str]:
-    """The names in a template's expressions, attributes aside; what stands in its texts and comments does not count."""
-    return frozenset(
-        name
-        for expression in _EXPRESSION.findall(template or "")
-        for name in _WORD.findall(_QUOTED.sub("''", expression))
-    )
+    """The variables that a template takes from outside, as far as its expressions show.
+
+    Attributes do not count, nor names that the template sets itself before it reads them, unless it asks whether they are
+    defined. None for a template that is no Jinja: rendering says what is wrong with it.
+    """
+    try:
+        tokens = [(kind, value) for _, kind, value in _JINJA.lex(template or "") if kind != "whitespace"]
+    except TemplateSyntaxError:
+        return frozenset()
+    given: set[str] = set()
+    own: set[str] = set()
+    padded = [("", ""), *tokens, ("", ""), ("", "")]
+    for (_, before), (kind, name), (_, after), (_, what) in zip(
+        padded, padded[1:], padded[2:], padded[3:], strict=False
+    ):
+        if kind != "name" or before == ".":
+            continue
+        if before in ("set", "for", "macro"):
+            own.add(name)
+        elif name not in own or (after == "is" and what in ("defined", "not")):
+            given.add(name)
+    return frozenset(given)
 
 
 def template_switches(template: str | None) -> TemplateSwitches:

@@ -42,6 +42,7 @@ class CallStream:
         """A call begins. ``call_id`` is the id that the model gave it, where it gave one. Malformed without a name."""
         if not name or self.is_open:
             raise Malformed
+        check_characters(name)
         self.is_open = True
         index = self.started
         self._emit(CallStart(index, call_id or self._make_id(index, name), name, self.reader.take()))
@@ -111,7 +112,16 @@ def object_arguments(text: str) -> str:
         return "{}"
     if not isinstance(value, dict):
         raise Malformed
+    check_characters(text)
     return text
+
+
+def check_characters(text: str) -> None:
+    """Malformed if there is half a character in it, of an escape like ``\\ud83d`` alone: no such text can be sent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Malformed from None
 
 
 def _loads(text: str) -> object:

@@ -131,7 +131,8 @@ def _string(reader: Reader) -> Read:
     while True:
         pieces.append((yield from reader.until(quote, "\\")))
         if (yield from reader.expect(quote, "\\")) == quote:
-            return "".join(pieces)
+            # Halves of a character, as JSON escapes them, are put together; one alone stands for nothing.
+            return "".join(pieces).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         char = yield from reader.peek()
         if not char:
             raise TextEnded

@@ -223,11 +223,22 @@ def read(
     call_syntax: ToolSyntax | None = None,
     reasoning: ReasoningFormat | None = None,
     pieces: Sequence[str] | None = None,
+    *,
     tools: Sequence[Tool] = TOOLS,
-    **options: bool,
+    starts_in_reasoning: bool = False,
+    split: bool = True,
+    whole: bool = False,
 ) -> Answer:
     """What the parser makes of a text, or of its pieces. Checks what always holds: the sources joined are the text."""
-    parser = output_parser(reasoning, call_syntax, tools, random=zeros, **options)
+    parser = output_parser(
+        reasoning,
+        call_syntax,
+        tools,
+        starts_in_reasoning=starts_in_reasoning,
+        split=split,
+        whole=whole,
+        random=zeros,
+    )
     parts: list[Part] = []
     for piece in pieces if pieces is not None else [text]:
         parts += parser.feed(piece)
