@@ -34,7 +34,7 @@ from engines.text.decoding_batch import DecodingBatch
 from engines.text.draws import RowDraw
 from engines.text.logprobs import PendingScore
 from engines.text.prefill import Prefill, prompt_scores
-from engines.text.row import Row, RowEvent, RowRead, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.row import Row, RowEvent, RowFailed, RowRead, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.shared_prompt import PromptShelf, SharedPrompt
 
 __all__ = ["Batcher", "LanguageModel", "can_batch"]
@@ -286,13 +286,23 @@ class Batcher:
             mx.clear_cache()
 
     def _report(self, batch: DecodingBatch, events: list[RowEvent]) -> None:
-        """The next token of each row of a batch; rows that end with it have left the batch."""
+        """The next token of each row of a batch; rows that end with it, or cannot go on, have left the batch."""
+        constraints = batch.constraints()
+        failed = set[int]()
         for response in batch.next():
             finish = cast(Literal["stop", "length"] | None, response.finish_reason)
-            if finish is not None:
+            failure = constraints[response.uid].failure if response.uid in constraints else None
+            if finish is not None or failure is not None:
                 del self._rows[response.uid]
+            # A token that was drawn before the failure is good, but only the last one is worth telling.
+            if failure is not None and (finish is None or not self._runs_ahead):
+                failed.add(response.uid)
+                events.append(RowFailed(response.uid, failure))
+                continue
             pending = cast(PendingScore | None, response.logprobs)
             events.append(RowToken(response.uid, response.token, finish, pending.read() if pending else None))
+        if failed:
+            batch.filter([i for i, uid in enumerate(batch.uids) if uid not in failed])
 
     def _leave(self, row_id: int) -> None:
         batch = self._decoding

@@ -11,6 +11,7 @@ import mlx.core as mx
 from mlx_lm.generate import GenerationBatch
 
 from engines.text.cache_room import fit, keep_rows
+from engines.text.constraints.row_constraint import RowConstraint
 from engines.text.draws import DrawStages, RowDraw
 
 __all__ = ["DecodingBatch"]
@@ -65,11 +66,10 @@ class DecodingBatch(GenerationBatch):
         inputs = self._next_tokens
         logits = self.model(inputs[:, None], cache=self.prompt_cache)[:, -1, :]
         adjusted, known = logits, None
-        if stages.adjustments.active:
-            mx.async_eval(logits)  # type: ignore[no-untyped-call]  # beside it, the inputs are waited for and the tables made
+        if stages.follow_tokens:
+            mx.async_eval(logits)  # type: ignore[no-untyped-call]  # beside it, the inputs are waited for, tables and masks made
             known = cast(list[int], inputs.tolist())
-            stages.adjustments.push(known)
-            adjusted = stages.adjustments.apply(logits)
+            adjusted = stages.change(logits, known)
         # Behind what the cache held before this pass stands its input, and behind that the drawn token.
         self._next_tokens = stages.sampler.sample(adjusted, [len(tokens) + 1 for tokens in self.tokens])
         scores, arrays = stages.logprobs.read(logits, self._next_tokens)
@@ -93,6 +93,11 @@ class DecodingBatch(GenerationBatch):
         if keep:
             keep_rows(caches, keep)
             self.prompt_cache = caches
+
+    def constraints(self) -> dict[int, RowConstraint]:
+        """By row, those that there are."""
+        rows = zip(self.uids, cast(list[RowDraw], self.samplers), strict=True)
+        return {uid: row.constraint for uid, row in rows if row.constraint is not None}
 
     def extract_cache(self, idx: int) -> list[Any]:
         """Nothing keeps the cache of a row that has finished."""

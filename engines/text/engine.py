@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from engines.errors import ContextLengthExceeded, EngineError, EngineFailed
+from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, RequestError
 from engines.gguf import kernels
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
@@ -18,7 +18,7 @@ from engines.text.batcher import Batcher, LanguageModel
 from engines.text.echo import EchoedPrompt
 from engines.text.logprobs import TokenScore
 from engines.text.preparation import PreparedText, RequestPreparer, Tokenizer
-from engines.text.row import Row, RowEvent, RowPrompt, RowRead, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.row import Row, RowEvent, RowFailed, RowPrompt, RowRead, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sequence import TextSequence
 from engines.wire import (
     Admitted,
@@ -224,6 +224,8 @@ class GgufTextEngine:
                 case RowStopped():
                     sequence.end()
                     return self._finish(sequence, "length")
+                case RowFailed(reason=reason):
+                    return self._fail(sequence, RequestError(f"The answer was broken off: {reason}."))
                 case RowRefused():
                     return self._fail(sequence, _too_long_for_grant(event))
         except Exception as error:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from engines.scheduling.growth import OPEN_ANSWER, RowLengths
+from engines.text.constraints.row_constraint import ConstraintPlan
 from engines.text.logprobs import TokenScore
 from engines.text.sampling import SamplingParameters
 
-__all__ = ["Row", "RowEvent", "RowPrompt", "RowRead", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
+__all__ = ["Row", "RowEvent", "RowFailed", "RowPrompt", "RowRead", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Row:
         least_tokens: the length, prompt and answer, without which the row is not worth starting.
         expected_tokens: the length for which KV cache is projected, where the grant could hold it; at least ``least_tokens``.
         sampling: how it is drawn.
+        constraint: what its answer is bound to; None where it is free.
         siblings: a number that rows of the same prompt share, and no others: it may be read once for several of them.
         scores_prompt: the prompt's own tokens are scored, with ``sampling.logprobs`` alternatives.
         answered: how many of ``tokens``, at their end, are of the answer.
@@ -37,6 +39,7 @@ class Row:
     least_tokens: int
     expected_tokens: int
     sampling: SamplingParameters
+    constraint: ConstraintPlan | None = None
     siblings: int | None = None
     scores_prompt: bool = False
     answered: int = 0
@@ -111,6 +114,14 @@ class RowStopped:
 
 
 @dataclass(frozen=True)
+class RowFailed:
+    """The row cannot go on, others can: its grammar took more work than is allowed."""
+
+    id: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class RowRefused:
     """The row was not started: even alone it needs more KV cache than any grant could hold. Both in tokens."""
 
@@ -119,4 +130,4 @@ class RowRefused:
     granted_tokens: int
 
 
-RowEvent = RowStarted | RowPrompt | RowRead | RowToken | RowStopped | RowRefused
+RowEvent = RowStarted | RowPrompt | RowRead | RowToken | RowStopped | RowFailed | RowRefused
