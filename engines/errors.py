@@ -92,9 +92,19 @@ class UnsupportedModality(RequestError):
 
 
 class ContextLengthExceeded(RequestError):
-    """The prompt (and the tokens asked for) cannot fit; the message gives both numbers, in tokens."""
+    """The prompt (and the tokens asked for) cannot fit: it needs ``tokens``, and there is room for ``most_tokens``.
+
+    The message says both too; protocols that have a sentence of their own for this need the numbers.
+    """
 
     code = "context_length_exceeded"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, tokens: int | None = None, most_tokens: int | None = None
+    ) -> None:
+        super().__init__(message, param=param)
+        self.tokens = tokens
+        self.most_tokens = most_tokens
 
 
 class MissingExtra(EngineError):

@@ -166,10 +166,13 @@ class SimulatedEngine:
         rest = (self._context or UNLIMITED_CONTEXT) - prompt_tokens
         if rest < (0 if wanted == 0 else 1):
             raise ContextLengthExceeded(
-                f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.", param="messages"
+                f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.",
+                param="messages",
+                tokens=prompt_tokens,
+                most_tokens=(self._context or UNLIMITED_CONTEXT) - (0 if wanted == 0 else 1),
             )
         allowed = rest if wanted is None else min(wanted, rest)
-        open_ended = request.max_tokens is None
+        open_ended = request.max_tokens is None or request.clamp
         lengths = RowLengths(
             least=prompt_tokens + (1 if open_ended else allowed),
             expected=prompt_tokens + (min(allowed, OPEN_ANSWER) if open_ended else allowed),
@@ -311,7 +314,9 @@ class SimulatedEngine:
     def _fail(self, row: _Row, most: int) -> None:
         error = ContextLengthExceeded(
             f"Prompt and answer need {row.lengths.least} tokens of KV cache; the memory that this model can be granted holds "
-            f"{most}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget."
+            f"{most}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget.",
+            tokens=row.lengths.least,
+            most_tokens=most,
         )
         usage = Usage(prompt_tokens=row.prompt_tokens)
         self._ended.append(Failed(request_id=row.request_id, error=to_wire(error), usage=usage))

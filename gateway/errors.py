@@ -122,7 +122,11 @@ class WrongModelKind(InvalidRequest):
 
 
 class ContextExceeded(InvalidRequest):
+    """What was asked needs ``tokens``, where there is room for ``most_tokens``; None where the worker did not say."""
+
     default_code = "context_length_exceeded"
+    tokens: int | None = None
+    most_tokens: int | None = None
 
 
 class InvalidApiKey(GatewayError):
@@ -255,4 +259,7 @@ def from_wire(error: WireError) -> GatewayError:
     """The gateway's error for one a worker reported; an unknown code is an InternalError that keeps the message."""
     kind = _FROM_WIRE.get(error.code, InternalError)
     # A worker that reports its own death does so to the requests it had begun.
-    return kind(error.message, param=error.param, retry=False if kind is WorkerDied else None)
+    raised = kind(error.message, param=error.param, retry=False if kind is WorkerDied else None)
+    if isinstance(raised, ContextExceeded):
+        raised.tokens, raised.most_tokens = error.tokens, error.most_tokens
+    return raised

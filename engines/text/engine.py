@@ -308,5 +308,7 @@ def _describe(error: Exception) -> str:
 def _too_long_for_grant(event: RowRefused) -> ContextLengthExceeded:
     return ContextLengthExceeded(
         f"Prompt and answer need {event.needed_tokens} tokens of KV cache; the memory that this model can be granted holds "
-        f"{event.granted_tokens}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget."
+        f"{event.granted_tokens}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget.",
+        tokens=event.needed_tokens,
+        most_tokens=event.granted_tokens,
     )

@@ -72,19 +72,25 @@ class RequestPreparer:
         room = self._context - len(tokens)
         if room < (0 if asked == 0 else 1):
             raise ContextLengthExceeded(
-                f"The prompt has {len(tokens)} tokens; the context has {self._context}, and the answer needs at least 1."
+                f"The prompt has {len(tokens)} tokens; the context has {self._context}, and the answer needs at least 1.",
+                tokens=len(tokens),
+                most_tokens=self._context - 1,
             )
-        if asked is not None and asked > room:
+        if asked is not None and asked > room and not request.clamp:
             raise ContextLengthExceeded(
                 f"The prompt has {len(tokens)} tokens and max_tokens asks for {asked}, together "
                 f"{len(tokens) + asked}; the context has {self._context}.",
                 param="max_tokens",
+                tokens=len(tokens) + asked,
+                most_tokens=self._context,
             )
+        max_tokens = room if asked is None else min(asked, room)
+        open_ended = asked is None or request.clamp
         return PreparedText(
             tokens=tokens,
-            max_tokens=room if asked is None else asked,
-            least_tokens=len(tokens) + (1 if asked is None else asked),
-            expected_tokens=len(tokens) + (min(room, OPEN_ANSWER) if asked is None else asked),
+            max_tokens=max_tokens,
+            least_tokens=len(tokens) + (1 if open_ended else max_tokens),
+            expected_tokens=len(tokens) + (min(max_tokens, OPEN_ANSWER) if open_ended else max_tokens),
             sampling=sampling,
             stop=request.stop,
             siblings=request.siblings,

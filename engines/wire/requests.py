@@ -186,6 +186,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         max_tokens: None is to the end of the context; 0 is allowed beside ``echo`` only.
+        clamp: ``max_tokens`` is a bound, and the answer may end earlier where the context does; else there has to be room for all.
         logprobs: how many alternatives are reported beside each token's own log-probability; None reports neither.
         echo: the prompt comes first in the answer's text; with ``logprobs``, with its tokens' own.
         siblings: any number that the connection's requests of the same prompt share, and no others: they are submitted
@@ -196,6 +197,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     prompt: Prompt
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
+    clamp: bool = False
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     echo: bool = False

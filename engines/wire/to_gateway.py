@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from engines.errors import EngineError
+from engines.errors import ContextLengthExceeded, EngineError
 from engines.wire.message import Message
 
 __all__ = [
@@ -39,16 +39,24 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 class WireError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An :class:`~engines.errors.EngineError` on the wire: its code, its sentence, the field at fault."""
+    """An :class:`~engines.errors.EngineError` on the wire: its code, its sentence, the field at fault.
+
+    ``tokens`` and ``most_tokens`` are a :class:`~engines.errors.ContextLengthExceeded`'s.
+    """
 
     code: str
     message: str
     param: str | None = None
+    tokens: int | None = None
+    most_tokens: int | None = None
 
 
 def to_wire(error: EngineError) -> WireError:
     """The wire form of an engine error."""
-    return WireError(code=error.code, message=error.message, param=error.param)
+    wire = WireError(code=error.code, message=error.message, param=error.param)
+    if isinstance(error, ContextLengthExceeded):
+        wire = msgspec.structs.replace(wire, tokens=error.tokens, most_tokens=error.most_tokens)
+    return wire
 
 
 class Hello(Message, frozen=True):

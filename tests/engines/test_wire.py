@@ -152,6 +152,8 @@ def test_wire_failure_with_an_endless_message_is_shortened() -> None:
 def test_wire_error_keeps_code_sentence_and_field() -> None:
     error: EngineError = ContextLengthExceeded("too long", param="messages")
     assert to_wire(error) == WireError(code="context_length_exceeded", message="too long", param="messages")
+    error = ContextLengthExceeded("too long", tokens=12, most_tokens=9)
+    assert (to_wire(error).tokens, to_wire(error).most_tokens) == (12, 9)
 
 
 def test_wire_structs_are_frozen() -> None:

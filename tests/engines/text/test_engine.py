@@ -148,6 +148,15 @@ def test_a_prompt_and_answer_that_fill_the_context_exactly_are_served() -> None:
     assert isinstance(run(engine)[-1], Finished)
 
 
+def test_max_tokens_that_are_a_bound_end_with_the_context() -> None:
+    engine = script_engine(["a"] * 40, context=20)
+    prepared = engine.prepare(ask(prompt=TextPrompt(text="x" * 15), max_tokens=32_000, clamp=True))
+    assert (prepared.max_tokens, prepared.least_tokens, prepared.expected_tokens) == (5, 16, 20)
+    with pytest.raises(ContextLengthExceeded) as caught:
+        engine.prepare(ask(prompt=TextPrompt(text="x" * 20), max_tokens=32_000, clamp=True))
+    assert (caught.value.tokens, caught.value.most_tokens) == (20, 19)
+
+
 def test_a_chat_goes_through_the_chat_encoder() -> None:
     engine = script_engine(["a"])
     messages = (ChatMessage(role="system", content="abc"), ChatMessage(role="user", content="de"))
