@@ -39,9 +39,9 @@ def is_gated(mlp: Any) -> bool:
 
 
 def _join_projections(attention: Any, fusing: FusingBackend) -> None:
-    """Joins those of one type as the first one's."""
+    """Joins those of the first one's type."""
     found = [(name, attention[name]) for name in _PROJECTIONS if type(attention.get(name)) is KQuantLinear]
-    alike = [(name, linear) for name, linear in found if linear.quant.name == found[0][1].quant.name]
+    alike = [(name, linear) for name, linear in found if linear.quant is found[0][1].quant]
     if len(alike) > 1:
         group = _Group([linear.blocks for _, linear in alike], alike[0][1].quant, fusing)
         for index, (name, linear) in enumerate(alike):
@@ -75,7 +75,11 @@ class _Group:
 
 
 class JoinedLinear(KQuantLinear):
-    """A linear layer whose product comes out of the same kernel as its neighbours', where they are given the same array."""
+    """A linear layer whose product comes out of the same kernel as its neighbours', where they are given the same array.
+
+    A neighbour that is replaced later goes its own way: the first then computes a product that nobody takes, or the others
+    find none and compute their own.
+    """
 
     def __init__(self, linear: KQuantLinear, group: _Group, index: int) -> None:
         super().__init__(linear.blocks, linear.quant, linear.get("bias"))
@@ -90,23 +94,25 @@ class JoinedLinear(KQuantLinear):
 
 
 class OneKernelMLP(Module):
-    """An MLP as the model has it, but gate, up projection and activation in one kernel where the back end has such a one."""
+    """An MLP as the model has it, but gate, up projection and activation in one kernel where the back end has such a one.
+
+    A projection that is replaced later, by one with an adapter, say, is seen: the model's own way is then taken.
+    """
 
     def __init__(self, mlp: Any, activation: str, fusing: FusingBackend) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.gate_proj = mlp.gate_proj
-        self.up_proj = mlp.up_proj
-        self.down_proj = mlp.down_proj
+        for name, value in vars(mlp).items():
+            setattr(self, name, value)
+        for name, child in mlp.items():
+            self[name] = child
         self._activation = activation
         self._fusing = fusing
-        self._plain = mlp.__call__  # the method: a module would be seen as a child
-        biased = "bias" in mlp.gate_proj or "bias" in mlp.up_proj
-        self._one_type = not biased and mlp.gate_proj.quant.name == mlp.up_proj.quant.name
+        self._stock_call = type(mlp).__call__  # given this module, whose children may have been replaced
 
     def __call__(self, x: mx.array) -> Any:
-        if self._one_type:
-            gate, up = self["gate_proj"], self["up_proj"]
+        gate, up = self["gate_proj"], self["up_proj"]
+        if type(gate) is type(up) is KQuantLinear and gate.quant is up.quant and not ("bias" in gate or "bias" in up):
             hidden = self._fusing.multiply_gated(x, gate["blocks"], up["blocks"], gate.quant, self._activation)
             if hidden is not None:
                 return self["down_proj"](hidden)
-        return self._plain(x)
+        return self._stock_call(self, x)

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx.nn.layers.base import Module
 from mlx_lm.models.llama import MLP, Attention, ModelArgs
 
 from engines.gguf import fused
@@ -90,6 +91,30 @@ def test_what_one_kernel_cannot_do_stays_as_the_model_has_it(
     x = mx.random.normal((1, 1, 256), key=mx.random.key(0))
     assert near(layer.mlp(x), plain(x))
     assert not fusing.calls
+
+
+def test_a_projection_that_is_replaced_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one with an adapter, say."""
+
+    class Adapted(Module):
+        def __init__(self, linear: Any) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.linear = linear
+
+        def __call__(self, x: mx.array) -> Any:
+            return 3 * self.linear(x)
+
+    stock, heads = mlp(), attention()
+    layer, fusing = fused_layer(monkeypatch, mlp=mlp(), self_attn=attention())
+    for each in (stock, layer.mlp):
+        each.up_proj = Adapted(each.up_proj)
+    for each in (heads, layer.self_attn):
+        each.k_proj = Adapted(each.k_proj)
+    x = mx.random.normal((1, 2, 256), key=mx.random.key(0))
+    assert near(layer.mlp(x), stock(x))
+    assert fusing.calls == []
+    for _ in range(2):
+        assert near(layer.self_attn(x), heads(x))
 
 
 def test_parameters_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

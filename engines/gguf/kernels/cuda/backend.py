@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypedDict, TypeVar
 
 import mlx.core as mx
 
 from engines.gguf.kernels.cuda.launch import (
     HALVES,
+    Activations,
     JointLaunch,
     Launch,
     dequantized,
     gated_product,
     gathered_product,
     joined_product,
+    narrowed,
     product,
 )
-from engines.gguf.kernels.cuda.tile import DENSE_FROM, gated_tile, tile_for
+from engines.gguf.kernels.cuda.tile import DENSE_FROM, Tile, gated_tile, tile_for
 from engines.gguf.kernels.portable import PortableBackend
 from engines.gguf.quants import BlockType, QuantType
 
@@ -130,8 +133,9 @@ class CudaBackend:
         if m * taken * given == 0:
             return lambda x, blocks: mx.zeros((*leading, given), dtype)
         if transpose and m < DENSE_FROM and isinstance(quant, BlockType) and dtype in HALVES:
-            tile = tile_for(quant, rows, columns, m, bulk=capability() >= 9)
-            return product(quant, tile, leading, rows, dtype)
+            tile = tile_for(quant, rows, columns, m, **_device(dtype))
+            x_taken = _taken(leading, dtype, tile)
+            return _from_narrowed(x_taken, product(quant, tile, x_taken, rows))
         flat = self._dense if dtype in HALVES else self._portable.multiply
         return lambda x, blocks: flat(x.reshape(m, taken), blocks, quant, transpose).reshape(*leading, given)
 
@@ -141,15 +145,17 @@ class CudaBackend:
         if not self._together(x, (gate, up), quant) or gate.shape != up.shape:
             return None
         leading, rows, columns = x.shape[:-1], gate.shape[0], x.shape[-1]
-        tile = gated_tile(quant, rows, columns, math.prod(leading), bulk=capability() >= 9)
-        return gated_product(quant, tile, leading, rows, x.dtype, activation)
+        tile = gated_tile(quant, rows, columns, math.prod(leading), **_device(x.dtype))
+        taken = _taken(leading, x.dtype, tile)
+        return _from_narrowed(taken, gated_product(quant, tile, taken, rows, activation))
 
     def _prepare_joined(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> JointLaunch | None:
         if not self._together(x, blocks, quant) or len(blocks) > 3:
             return None
         leading, rows, columns = x.shape[:-1], tuple(each.shape[0] for each in blocks), x.shape[-1]
-        tile = tile_for(quant, sum(rows), columns, math.prod(leading), bulk=capability() >= 9)
-        return joined_product(quant, tile, leading, rows, x.dtype)
+        tile = tile_for(quant, sum(rows), columns, math.prod(leading), **_device(x.dtype))
+        taken = _taken(leading, x.dtype, tile)
+        return _from_narrowed(taken, joined_product(quant, tile, taken, rows))
 
     def _together(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> bool:
         """Whether the fused kernels take these. ValueError when the shapes do not fit."""
@@ -174,3 +180,29 @@ class CudaBackend:
             part = x[:, at : at + tile] @ self.weights(blocks[at : at + tile], quant, x.dtype)
             out = out + part.astype(mx.float32)
         return out.astype(x.dtype)
+
+
+_Answer = TypeVar("_Answer")
+
+
+class _Device(TypedDict):
+    narrow: bool
+    bulk: bool
+
+
+def _device(dtype: mx.Dtype) -> _Device:
+    """What the choice of a tile depends on besides shapes."""
+    return {"narrow": dtype == mx.bfloat16, "bulk": capability() >= 9}
+
+
+def _taken(leading: tuple[int, ...], dtype: mx.Dtype, tile: Tile) -> Activations:
+    """bfloat16 activations are made float16 at a sixteenth by the kernel where it brings them to shared memory, else before."""
+    if dtype != mx.bfloat16 or tile.narrowed:
+        return Activations(leading, dtype, dtype)
+    return Activations(leading, mx.float16, dtype, factor=16.0)
+
+
+def _from_narrowed(taken: Activations, launch: Callable[..., _Answer]) -> Callable[..., _Answer]:
+    if taken.taken == taken.given:
+        return launch
+    return lambda x, *blocks: launch(narrowed(x), *blocks)

@@ -9,7 +9,6 @@
 //   load(p, t, left)   reads the lane's part of the unit at p; `left` blocks of the row remain
 //   ready(t)           works out scales and offsets, once the loads have arrived
 //   piece(i, w)        8 weights, times KQ_SCALE, as four pairs of float16
-//   lane(p), index(p)  whose piece the p-th 8 weights of a unit are: t and i with column(t, i) = 8 p
 //   weight(row, column) one weight in float32, from scalar.h
 //
 // Codes become float16 by their bits: 0x6400 | code is 1024 + code, exactly. Scales are applied in float16, at KQ_SCALE times
@@ -112,8 +111,6 @@ struct kq_two_level {
   KQ_FN __half2 scale_of(int j, int high) { return high ? __high2half2(scale[j]) : __low2half2(scale[j]); }
   KQ_FN __half2 offset_of(int j, int high) { return high ? __high2half2(offset[j]) : __low2half2(offset[j]); }
   KQ_FN static int column(int t, int i) { return 64 * (t >> 1) + 16 * (t & 1) + 128 * (i >> 2) + 32 * (i >> 1 & 1) + 8 * (i & 1); }
-  KQ_FN static int lane(int p) { return (p >> 1 & 1) | (p >> 3 & 1) << 1; }
-  KQ_FN static int index(int p) { return (p & 1) | (p >> 2 & 1) << 1 | (p >> 4) << 2; }
 };
 
 struct kq_Q4_K : kq_two_level {
@@ -170,8 +167,6 @@ struct kq_Q5_K : kq_two_level {
 struct kq_sixteen {
   __half2 scale[4];  // word i of the scales holds the groups of pieces 2 i and 2 i + 1, low and high
   KQ_FN static int column(int t, int i) { return 32 * i + 8 * t; }
-  KQ_FN static int lane(int p) { return p & 3; }
-  KQ_FN static int index(int p) { return p >> 2; }
   KQ_FN static kq_u32 selector(int t) { return t < 2 ? 0x4240 : 0x4341; }
   KQ_FN static __half2 one_of(__half2 pair, int i) { return i & 1 ? __high2half2(pair) : __low2half2(pair); }
 };
@@ -295,8 +290,6 @@ struct kq_thirty_two {
   }
   KQ_FN void ready(int t) {}
   KQ_FN static int column(int t, int i) { return 32 * t + 128 * (i >> 2) + 8 * (i & 3); }
-  KQ_FN static int lane(int p) { return p >> 2 & 3; }
-  KQ_FN static int index(int p) { return (p & 3) | (p >> 4) << 2; }
 };
 
 struct kq_Q4_0 : kq_thirty_two<18, 2, 2, 4> {

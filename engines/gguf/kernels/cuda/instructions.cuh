@@ -9,15 +9,6 @@ KQ_FN void kq_mma(float (&c)[4], kq_u32 a0, kq_u32 a1, kq_u32 a2, kq_u32 a3, kq_
 
 KQ_FN kq_u32 kq_shared_address(const void* p) { return (kq_u32)__cvta_generic_to_shared(p); }
 
-// 16 bytes to shared memory, without registers and without waiting; a thread waits for all of its own.
-KQ_FN void kq_copy(kq_u32 to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-KQ_FN void kq_copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-// Waits for the other warps of `threads` threads that share barrier `name`; 0 is the one of __syncthreads.
-KQ_FN void kq_meet(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
-
 // Barriers in shared memory that the bulk copy engine completes.
 KQ_FN void kq_barrier_init(kq_u32 barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final, cast
 
@@ -15,6 +16,7 @@ from engines.gguf.quants import QuantType
 
 __all__ = [
     "HALVES",
+    "Activations",
     "JointLaunch",
     "Launch",
     "dequantized",
@@ -22,6 +24,7 @@ __all__ = [
     "gated_product",
     "gathered_product",
     "joined_product",
+    "narrowed",
     "product",
 ]
 
@@ -29,7 +32,8 @@ HALVES: Final[dict[mx.Dtype, str]] = {mx.float16: "__half", mx.bfloat16: "__nv_b
 """The dtypes of activations the kernels take, and their names in the source."""
 
 _DEQUANTIZE_WARPS = 4
-_GATHER_TILE = Tile(columns=1, rows=1, parties=4, members=1, stages=0, units=1, staged=0)
+_NARROW_THREADS = 256
+_GATHER_TILE = Tile(columns=1, rows=1, parties=4, members=1, stages=0, units=1, narrowed=0)
 # Pairs that one thread block looks through for neighbours of the same expert. With few pairs the blocks are few, too, so
 # each gets one.
 _GATHER_GROUP = 32
@@ -55,30 +59,41 @@ def _launch(
     return cast(Launch, mx.compile(call))
 
 
-def product(quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: int, dtype: mx.Dtype) -> Launch:
+@dataclass(frozen=True)
+class Activations:
+    """What a product takes and gives: ``leading`` axes before the columns, and the dtypes of both. Products are ``factor``
+    times what they would be, since activations may come at a part of their value (:func:`narrowed`)."""
+
+    leading: tuple[int, ...]
+    taken: mx.Dtype
+    given: mx.Dtype
+    factor: float = 1.0
+
+    def grid(self, tiles: int, tile: Tile) -> tuple[int, int, int]:
+        """Threads of so many tiles of rows of weights."""
+        return (tiles * tile.threads, -(-math.prod(self.leading) // (8 * tile.columns)), 1)
+
+
+def product(quant: QuantType, tile: Tile, x: Activations, rows: int) -> Launch:
     """Of x [*leading, columns] and blocks [rows, row bytes]: x times the transposed weights, [*leading, rows]."""
-    grid = (-(-rows // tile.height) * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
-    return _launch(_product(quant.name, quant, tile, dtype), grid, tile.threads, (*leading, rows), dtype)
+    grid = x.grid(-(-rows // tile.height), tile)
+    kernel = _product(quant.name, quant, tile, x.taken, x.given, x.factor)
+    return _launch(kernel, grid, tile.threads, (*x.leading, rows), x.given)
 
 
-def gated_product(
-    quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: int, dtype: mx.Dtype, activation: str
-) -> Launch:
+def gated_product(quant: QuantType, tile: Tile, x: Activations, rows: int, activation: str) -> Launch:
     """Of x [*leading, columns] and two arrays of blocks [rows, row bytes], a gate's and an up projection's: the activation
     (``silu``, ``gelu`` or ``gelu_tanh``) of the gate times the projection, [*leading, rows]. The tile's members are even."""
-    grid = (-(-rows // (tile.height // 2)) * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
-    kernel = _gated(quant.name, quant, tile, dtype, activation)
-    return _launch(kernel, grid, tile.threads, (*leading, rows), dtype)
+    grid = x.grid(-(-rows // (tile.height // 2)), tile)
+    kernel = _gated(quant.name, quant, tile, x.taken, x.given, x.factor, activation)
+    return _launch(kernel, grid, tile.threads, (*x.leading, rows), x.given)
 
 
-def joined_product(
-    quant: QuantType, tile: Tile, leading: tuple[int, ...], rows: tuple[int, ...], dtype: mx.Dtype
-) -> JointLaunch:
+def joined_product(quant: QuantType, tile: Tile, x: Activations, rows: tuple[int, ...]) -> JointLaunch:
     """Of x [*leading, columns] and two or three arrays of blocks [rows[i], row bytes]: the product with each, in one launch."""
-    tiles = sum(-(-each // tile.height) for each in rows)
-    grid = (tiles * tile.threads, -(-math.prod(leading) // (8 * tile.columns)), 1)
-    kernel = _joined(quant.name, quant, tile, dtype, len(rows))
-    shapes, dtypes = [(*leading, each) for each in rows], [dtype] * len(rows)
+    grid = x.grid(sum(-(-each // tile.height) for each in rows), tile)
+    kernel = _joined(quant.name, quant, tile, x.taken, x.given, x.factor, len(rows))
+    shapes, dtypes = [(*x.leading, each) for each in rows], [x.given] * len(rows)
 
     def call(*inputs: mx.array) -> tuple[mx.array, ...]:
         outputs: list[mx.array] = kernel(
@@ -115,9 +130,15 @@ def dequantized(blocks: mx.array, quant: QuantType, dtype: mx.Dtype, ids: mx.arr
     return launch(blocks) if ids is None else launch(blocks, ids)
 
 
+def narrowed(x: mx.array) -> mx.array:
+    """bfloat16 activations [..., columns] as float16 at 1/16 of their value."""
+    grid = (-(-x.size // (8 * _NARROW_THREADS)) * _NARROW_THREADS, 1, 1)
+    return _launch(_narrow(), grid, _NARROW_THREADS, x.shape, mx.float16)(x)
+
+
 def forget() -> None:
     """Every kernel is made anew when it is next needed."""
-    for kept in (_header, _product, _gated, _joined, _gathered, _dequantize, _launch):
+    for kept in (_header, _product, _gated, _joined, _gathered, _dequantize, _narrow, _launch):
         kept.cache_clear()
 
 
@@ -173,34 +194,44 @@ def _made(
 _SHAPES = "kq_leading(x_shape, x_ndim), x_shape[x_ndim - 1]"
 
 
+def _dtypes(x: mx.Dtype, out: mx.Dtype, factor: float) -> str:
+    return f"{HALVES[x].strip('_')}_{HALVES[out].strip('_')}_{round(factor)}"
+
+
 @cache
-def _product(name: str, quant: QuantType, tile: Tile, dtype: mx.Dtype) -> Callable[..., Any]:
-    body = f"kq_product<kq_{name}, {tile.source}>(x, blocks, out, {_SHAPES}, blocks_shape[0], blocks_shape[1]);"
-    label = f"product_{name}_{tile.label}_{HALVES[dtype].strip('_')}"
+def _product(name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype, factor: float) -> Callable[..., Any]:
+    body = (
+        f"kq_product<kq_{name}, {tile.source}>(x, blocks, out, {_SHAPES}, blocks_shape[0], blocks_shape[1], {factor}f);"
+    )
+    label = f"product_{name}_{tile.label}_{_dtypes(x, out, factor)}"
     return _kernel(label, ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
 
 
 @cache
-def _gated(name: str, quant: QuantType, tile: Tile, dtype: mx.Dtype, activation: str) -> Callable[..., Any]:
+def _gated(
+    name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype, factor: float, activation: str
+) -> Callable[..., Any]:
     body = (
         f"kq_gated<kq_{name}, {tile.source}, kq_{activation}>"
-        f"(x, gate, up, out, {_SHAPES}, gate_shape[0], gate_shape[1]);"
+        f"(x, gate, up, out, {_SHAPES}, gate_shape[0], gate_shape[1], {factor}f);"
     )
-    label = f"gated_{activation}_{name}_{tile.label}_{HALVES[dtype].strip('_')}"
+    label = f"gated_{activation}_{name}_{tile.label}_{_dtypes(x, out, factor)}"
     return _kernel(label, ["x", "gate", "up"], body, tile.threads, tile.shared_bytes(quant))
 
 
 @cache
-def _joined(name: str, quant: QuantType, tile: Tile, dtype: mx.Dtype, count: int) -> Callable[..., Any]:
+def _joined(
+    name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype, factor: float, count: int
+) -> Callable[..., Any]:
     blocks, outputs = ["first", "second", "third"][:count], ["out", "out2", "out3"][:count]
     # Where there is no third matrix it has no rows, and whatever stands for it is not touched.
     missing = 3 - count
     body = (
         f"kq_joined<kq_{name}, {tile.source}>(x, {', '.join(blocks + ['first'] * missing)}, "
         f"{', '.join(outputs + ['out'] * missing)}, {_SHAPES}, "
-        f"{', '.join([f'{each}_shape[0]' for each in blocks] + ['0'] * missing)}, first_shape[1]);"
+        f"{', '.join([f'{each}_shape[0]' for each in blocks] + ['0'] * missing)}, first_shape[1], {factor}f);"
     )
-    label = f"joined{count}_{name}_{tile.label}_{HALVES[dtype].strip('_')}"
+    label = f"joined{count}_{name}_{tile.label}_{_dtypes(x, out, factor)}"
     return _kernel(label, ["x", *blocks], body, tile.threads, tile.shared_bytes(quant), outputs)
 
 
@@ -226,3 +257,9 @@ def _dequantize(name: str, dtype: mx.Dtype, by_ids: bool) -> Callable[..., Any]:
     label = f"dequantize_{name}_{HALVES[dtype].strip('_')}" + "_ids" * by_ids
     inputs = ["blocks", "ids"] if by_ids else ["blocks"]
     return _kernel(label, inputs, body, 32 * _DEQUANTIZE_WARPS)
+
+
+@cache
+def _narrow() -> Callable[..., Any]:
+    body = "kq_narrow_all(x, out, (long long)kq_leading(x_shape, x_ndim) * x_shape[x_ndim - 1]);"
+    return _kernel("narrow", ["x"], body, _NARROW_THREADS)

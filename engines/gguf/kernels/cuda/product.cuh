@@ -28,18 +28,19 @@ KQ_FN bool kq_unaligned(const void* x, const void* blocks) {
   return ((size_t)x & 15) != 0 || ((size_t)blocks & (Q::ALIGN - 1)) != 0;
 }
 
-// Rows from `row0` on of out [m, n] = x [m, k] times weights [n, k] transposed; activations from 8 NT times the block's y.
-template <class Q, class T, class X>
-KQ_FN void kq_rows(const X* x, KQ_BYTES blocks, X* out, int m, int k, int n, int row_bytes, int row0) {
+// Rows from `row0` on of out [m, n] = factor times x [m, k] times weights [n, k] transposed; activations from 8 NT times the
+// block's y.
+template <class Q, class T, class X, class Y>
+KQ_FN void kq_rows(const X* x, KQ_BYTES blocks, Y* out, int m, int k, int n, int row_bytes, float factor, int row0) {
   extern __shared__ __align__(128) unsigned char kq_shared[];
-  constexpr int TALL = 16 * T::RT, ROWS = TALL * T::R;
+  constexpr int ROWS = T::TALL * T::R;
   const int column0 = blockIdx.y * 8 * T::NT;
   if (kq_unaligned<Q>(x, blocks)) {
     for (int index = threadIdx.x; index < ROWS * 8 * T::NT; index += T::WARPS * 32) {
       const int row = row0 + index % ROWS, column = column0 + index / ROWS;
       if (row < n && column < m) {
-        out[(size_t)column * n + row] =
-            kq_rounded<X>(kq_dot<Q>(x + (size_t)column * k, blocks + (size_t)row * row_bytes, k));
+        const float sum = kq_dot<Q>(x + (size_t)column * k, blocks + (size_t)row * row_bytes, k);
+        out[(size_t)column * n + row] = kq_rounded<Y>(sum * factor);
       }
     }
     return;
@@ -47,34 +48,35 @@ KQ_FN void kq_rows(const X* x, KQ_BYTES blocks, X* out, int m, int k, int n, int
   float acc[T::RT][T::NT][4] = {};
   auto row_of = [&](int c) { return x + (size_t)(column0 + c) * k; };
   const int member = (threadIdx.x >> 5) % T::R;
-  kq_accumulate<Q, T, X>(acc, row_of, m - column0, blocks, row0 + TALL * member, k, n, row_bytes, kq_shared);
+  kq_accumulate<Q, T, X>(acc, row_of, m - column0, blocks, row0 + T::TALL * member, k, n, row_bytes, kq_shared);
   const float* const sums = kq_share<Q, T>(acc, kq_shared);
+  factor *= kq_activation<X>::FACTOR / KQ_SCALE;
   for (int index = threadIdx.x; index < ROWS * 8 * T::NT; index += T::WARPS * 32) {
     const int row = index % ROWS, column = index / ROWS;
     if (row0 + row < n && column0 + column < m) {
-      out[(size_t)(column0 + column) * n + row0 + row] =
-          kq_rounded<X>(kq_sum<T>(sums, row / TALL, row % TALL, column) * (kq_activation<X>::FACTOR / KQ_SCALE));
+      const float sum = kq_sum<T>(sums, row / T::TALL, row % T::TALL, column);
+      out[(size_t)(column0 + column) * n + row0 + row] = kq_rounded<Y>(sum * factor);
     }
   }
 }
 
-// out [m, n] = x [m, k] times weights [n, k] transposed.
-template <class Q, class T, class X>
-KQ_FN void kq_product(const X* x, KQ_BYTES blocks, X* out, int m, int k, int n, int row_bytes) {
-  kq_rows<Q, T>(x, blocks, out, m, k, n, row_bytes, blockIdx.x * 16 * T::RT * T::R);
+// out [m, n] = factor times x [m, k] times weights [n, k] transposed.
+template <class Q, class T, class X, class Y>
+KQ_FN void kq_product(const X* x, KQ_BYTES blocks, Y* out, int m, int k, int n, int row_bytes, float factor) {
+  kq_rows<Q, T>(x, blocks, out, m, k, n, row_bytes, factor, blockIdx.x * T::TALL * T::R);
 }
 
 // Products of the same activations with several matrices of one type, which take the grid's x one after the other.
-template <class Q, class T, class X>
-KQ_FN void kq_joined(const X* x, KQ_BYTES first, KQ_BYTES second, KQ_BYTES third, X* out, X* out2, X* out3, int m, int k,
-                     int n, int n2, int n3, int row_bytes) {
-  constexpr int ROWS = 16 * T::RT * T::R;
+template <class Q, class T, class X, class Y>
+KQ_FN void kq_joined(const X* x, KQ_BYTES first, KQ_BYTES second, KQ_BYTES third, Y* out, Y* out2, Y* out3, int m, int k, int n,
+                     int n2, int n3, int row_bytes, float factor) {
+  constexpr int ROWS = T::TALL * T::R;
   int tile = blockIdx.x;
   if (tile >= (n + ROWS - 1) / ROWS) {
     tile -= (n + ROWS - 1) / ROWS, first = second, out = out2, n = n2;
     if (tile >= (n + ROWS - 1) / ROWS) tile -= (n + ROWS - 1) / ROWS, first = third, out = out3, n = n3;
   }
-  kq_rows<Q, T>(x, first, out, m, k, n, row_bytes, tile * ROWS);
+  kq_rows<Q, T>(x, first, out, m, k, n, row_bytes, factor, tile * ROWS);
 }
 
 // What the gate of an MLP goes through.
@@ -87,12 +89,12 @@ KQ_FN float kq_gated_value(float gate, float up) {
   else return 0.5f * gate * (1 + tanhf(0.79788456f * (gate + 0.044715f * gate * gate * gate))) * up;
 }
 
-// out [m, n] = GATE(x times the gate's weights) times (x times the up projection's), both transposed and of the same shape.
-// The even warps of a party have the gate's rows, the odd ones the same rows of the up projection.
-template <class Q, class T, kq_gate GATE, class X>
-KQ_FN void kq_gated(const X* x, KQ_BYTES gate, KQ_BYTES up, X* out, int m, int k, int n, int row_bytes) {
+// out [m, n] = GATE(factor times x times the gate's weights) times (factor times x times the up projection's), both transposed
+// and of the same shape. The even warps of a party have the gate's rows, the odd ones the same rows of the up projection.
+template <class Q, class T, kq_gate GATE, class X, class Y>
+KQ_FN void kq_gated(const X* x, KQ_BYTES gate, KQ_BYTES up, Y* out, int m, int k, int n, int row_bytes, float factor) {
   extern __shared__ __align__(128) unsigned char kq_shared[];
-  constexpr int TALL = 16 * T::RT, ROWS = TALL * (T::R / 2);
+  constexpr int ROWS = T::TALL * (T::R / 2);
   const int row0 = blockIdx.x * ROWS, column0 = blockIdx.y * 8 * T::NT;
   if (kq_unaligned<Q>(x, gate) || kq_unaligned<Q>(x, up)) {
     for (int index = threadIdx.x; index < ROWS * 8 * T::NT; index += T::WARPS * 32) {
@@ -100,8 +102,8 @@ KQ_FN void kq_gated(const X* x, KQ_BYTES gate, KQ_BYTES up, X* out, int m, int k
       if (row < n && column < m) {
         const X* const from = x + (size_t)column * k;
         const size_t at = (size_t)row * row_bytes;
-        out[(size_t)column * n + row] =
-            kq_rounded<X>(kq_gated_value<GATE>(kq_dot<Q>(from, gate + at, k), kq_dot<Q>(from, up + at, k)));
+        const float left = kq_dot<Q>(from, gate + at, k) * factor, right = kq_dot<Q>(from, up + at, k) * factor;
+        out[(size_t)column * n + row] = kq_rounded<Y>(kq_gated_value<GATE>(left, right));
       }
     }
     return;
@@ -109,16 +111,16 @@ KQ_FN void kq_gated(const X* x, KQ_BYTES gate, KQ_BYTES up, X* out, int m, int k
   float acc[T::RT][T::NT][4] = {};
   auto row_of = [&](int c) { return x + (size_t)(column0 + c) * k; };
   const int member = (threadIdx.x >> 5) % T::R;
-  kq_accumulate<Q, T, X>(acc, row_of, m - column0, member & 1 ? up : gate, row0 + TALL * (member >> 1), k, n, row_bytes,
+  kq_accumulate<Q, T, X>(acc, row_of, m - column0, member & 1 ? up : gate, row0 + T::TALL * (member >> 1), k, n, row_bytes,
                          kq_shared);
   const float* const sums = kq_share<Q, T>(acc, kq_shared);
-  constexpr float FACTOR = kq_activation<X>::FACTOR / KQ_SCALE;
+  factor *= kq_activation<X>::FACTOR / KQ_SCALE;
   for (int index = threadIdx.x; index < ROWS * 8 * T::NT; index += T::WARPS * 32) {
-    const int row = index % ROWS, column = index / ROWS, pair = 2 * (row / TALL);
+    const int row = index % ROWS, column = index / ROWS, pair = 2 * (row / T::TALL);
     if (row0 + row < n && column0 + column < m) {
-      const float left = kq_sum<T>(sums, pair, row % TALL, column) * FACTOR;
-      const float right = kq_sum<T>(sums, pair + 1, row % TALL, column) * FACTOR;
-      out[(size_t)(column0 + column) * n + row0 + row] = kq_rounded<X>(kq_gated_value<GATE>(left, right));
+      const float left = kq_sum<T>(sums, pair, row % T::TALL, column) * factor;
+      const float right = kq_sum<T>(sums, pair + 1, row % T::TALL, column) * factor;
+      out[(size_t)(column0 + column) * n + row0 + row] = kq_rounded<Y>(kq_gated_value<GATE>(left, right));
     }
   }
 }
@@ -129,7 +131,7 @@ template <class Q, class T, class X>
 KQ_FN void kq_gathered(const X* x, KQ_BYTES blocks, const unsigned int* experts, X* out, int pairs, int share, int group, int k,
                        int n, int row_bytes) {
   extern __shared__ __align__(128) unsigned char kq_shared[];
-  constexpr int ROWS = 16 * T::RT;
+  constexpr int ROWS = T::TALL;
   const int row0 = blockIdx.x * ROWS;
   const int end = min((int)(blockIdx.y + 1) * group, pairs);
   for (int first = blockIdx.y * group, last; first < end; first = last) {

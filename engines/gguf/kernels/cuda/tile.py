@@ -36,7 +36,7 @@ class Tile:
     members: int  # R: warps of a party
     stages: int  # of the ring in shared memory; 0: none
     units: int  # U: in a chunk
-    staged: int  # XC: rows of activations brought to shared memory; 0: none
+    narrowed: int  # XC: rows of activations brought to shared memory; 0: none
 
     @property
     def threads(self) -> int:
@@ -56,25 +56,17 @@ class Tile:
     def label(self) -> str:
         return "_".join(map(str, astuple(self)))
 
-    def for_columns(self, columns: int) -> Tile:
-        """With no more parties than there are chunks."""
-        chunks = -(-columns // (UNIT * self.units))
-        parties = self.parties
-        while parties > 1 and parties // 2 >= chunks:
-            parties //= 2
-        return replace(self, parties=parties)
-
     def shared_bytes(self, quant: QuantType) -> int:
         """Dynamic shared memory of a thread block: ``kq_layout``."""
         alignment = _ALIGNMENT[quant.name]
         unit_bytes = UNIT // quant.block_size * quant.block_bytes
         lines = (self.units * unit_bytes + (0 if alignment == _LINE else _LINE - alignment) + _LINE - 1) // _LINE
+        ring = 16 * self.rows * (lines | 1) * _LINE * self.stages
+        activations = self.narrowed * (2 * UNIT + _LINE)
         warps = self.parties * self.members
-        rings = warps * 16 * self.rows * (lines | 1) * _LINE * self.stages
-        activations = self.parties * 2 * self.staged * 2 * UNIT
         sums = warps * self.rows * self.columns * 128 * 4
         barriers = -(-warps * self.stages * 8 // 128) * 128
-        return barriers + max(rings + activations, sums)
+        return barriers + max(warps * (ring + activations), sums)
 
 
 DENSE_FROM = 65
@@ -84,12 +76,12 @@ DENSE_FROM = 65
 _MANY_TILES = 512
 
 
-def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, bulk: bool = True) -> Tile:
-    """The shape for m rows of activations, fewer than :data:`DENSE_FROM`; ``bulk``: the device has a bulk copy engine (compute
-    capability 9 on), which the ring needs.
+def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool, bulk: bool = True) -> Tile:
+    """The shape for m rows of activations, fewer than :data:`DENSE_FROM`; ``narrow``: they are bfloat16; ``bulk``: the device
+    has a bulk copy engine (compute capability 9 on), which the ring needs.
 
     Measured on an H200 (``docs/gguf-gpu.md``) for the matrices of an 8B model. Aligned blocks are best read straight into
-    registers, others through the ring.
+    registers, others through the ring; few activations are best brought to shared memory, where bfloat16 is made float16 once.
     """
     tiles = -(-rows // 16)
     many = tiles >= _MANY_TILES
@@ -100,21 +92,31 @@ def tile_for(quant: QuantType, rows: int, columns: int, m: int, *, bulk: bool = 
         warps = 4 if few_warps else 8
         tile = Tile(1, 1, warps, 1, 0, 1, 1) if direct else Tile(1, 1, warps, 1, 1, 2, 1)
     elif m <= 8:
-        tile = Tile(1, 1, 2 if many else 4, 4 if many else 2, stages, 1, 8)
+        tile = Tile(1, 1, 4 if many else 8, 1, stages, 1, 8 if direct or narrow else 0)
     elif m <= 16:
-        tile = Tile(2, 1, 2 if many else 4, 4 if many else 2, stages, 1, 16)
+        tile = Tile(2, 2, 4, 1, 2, 1, 0) if many else Tile(2, 1, 8, 1, 2, 1, 0)
     elif m <= 32:
-        tile = Tile(4, 2 if many and direct else 1, 2, 4 if many else 2, stages, 1, 32)
+        if direct:
+            tile = Tile(4, 2, 2 if many else 8, 1, 0, 1, 0) if tiles >= 128 else Tile(2, 1, 8, 1, 0, 1, 0)
+        else:
+            tile = Tile(4, 2, 4, 1, 2, 1, 0) if many else Tile(4, 1, 8, 1, 2, 1, 0)
     else:
-        tile = Tile(8, 1, 1, 8 if many else 4, stages, 1, 64)
+        tile = Tile(8, 2, 4, 1, 2, 1, 0) if many else Tile(4, 1, 8, 1, 2, 1, 0)
     if not bulk:
         tile = replace(tile, stages=0, units=1)
-    return tile.for_columns(columns)
+    return _for_columns(tile, columns)
 
 
-def gated_tile(quant: QuantType, rows: int, columns: int, m: int, *, bulk: bool = True) -> Tile:
-    """The shape for two matrices of so many rows together: :func:`tile_for` with an even number of members."""
-    tile = tile_for(quant, 2 * rows, columns, m, bulk=bulk)
-    if tile.members % 2 == 0:
-        return tile
-    return replace(tile, members=2 * tile.members, parties=max(1, tile.parties // 2))
+def gated_tile(quant: QuantType, rows: int, columns: int, m: int, *, narrow: bool, bulk: bool = True) -> Tile:
+    """The shape for two matrices of so many rows together: :func:`tile_for`, half of its warps for each."""
+    tile = tile_for(quant, 2 * rows, columns, m, narrow=narrow, bulk=bulk)
+    return replace(tile, parties=max(1, tile.parties // 2), members=2)
+
+
+def _for_columns(tile: Tile, columns: int) -> Tile:
+    """With no more parties than there are chunks."""
+    chunks = -(-columns // (UNIT * tile.units))
+    parties = tile.parties
+    while parties > 1 and parties // 2 >= chunks:
+        parties //= 2
+    return replace(tile, parties=parties)

@@ -1,6 +1,6 @@
 """What of the CUDA back end needs no GPU: the choice of kernels, their source and their shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,12 @@ def zeros(quant: QuantType, rows: int, columns: int) -> mx.array:
 
 def every_tile(quant: QuantType) -> Sequence[tuple[int, Tile]]:
     return [
-        (m, choose(quant, rows, columns, m, bulk=bulk))
+        (m, choose(quant, rows, columns, m, narrow=narrow, bulk=bulk))
         for choose in (tile_for, gated_tile)
         for rows in (16, 1024, 4096, 14336, 128256)
         for columns in (256, 4096)
         for m in range(1, DENSE_FROM)
+        for narrow in (False, True)
         for bulk in (False, True)
     ]
 
@@ -81,27 +82,26 @@ def test_every_tile_fits_the_device_and_its_rows(quant: QuantType) -> None:
     for m, tile in every_tile(quant):
         assert tile.shared_bytes(quant) <= SHARED_LIMIT
         assert 32 <= tile.threads <= 1024
-        assert tile.parties < 16, "barrier names"
-        assert tile.staged in (0, 1, 8 * tile.columns)
-        assert tile.staged != 1 or m == 1
+        assert tile.narrowed in (0, 1, 8)
+        assert not tile.narrowed or (tile.columns == 1 and m <= tile.narrowed)
         assert tile.stages or tile.units == 1
 
 
 @pytest.mark.parametrize("quant", BLOCK_TYPES, ids=lambda quant: quant.name)
 def test_a_gated_tile_has_a_warp_of_each_matrix_for_the_same_rows(quant: QuantType) -> None:
     for m in range(1, DENSE_FROM):
-        assert gated_tile(quant, 14336, 4096, m).members % 2 == 0
+        assert gated_tile(quant, 14336, 4096, m, narrow=False).members % 2 == 0
 
 
 def test_few_columns_leave_no_warp_idle() -> None:
-    assert tile_for(Q4_K, 4096, 512, 1).parties == 2
-    assert tile_for(Q4_K, 4096, 256, 1).parties == 1
-    assert tile_for(Q4_K, 4096, 4096, 1).parties == 8
+    assert tile_for(Q4_K, 4096, 512, 1, narrow=False).parties == 2
+    assert tile_for(Q4_K, 4096, 256, 1, narrow=False).parties == 1
+    assert tile_for(Q4_K, 4096, 4096, 1, narrow=False).parties == 8
 
 
 def test_without_a_bulk_copy_engine_nothing_is_staged() -> None:
-    assert all(tile_for(Q6_K, 4096, 4096, m, bulk=False).stages == 0 for m in range(1, DENSE_FROM))
-    assert tile_for(Q6_K, 4096, 4096, 1).stages > 0
+    assert all(tile_for(Q6_K, 4096, 4096, m, narrow=False, bulk=False).stages == 0 for m in range(1, DENSE_FROM))
+    assert tile_for(Q6_K, 4096, 4096, 1, narrow=False).stages > 0
 
 
 def test_source_is_whole_and_has_every_type() -> None:
@@ -167,11 +167,27 @@ def test_leading_axes_are_kept_and_covered_by_the_grid(recorder: Recorder) -> No
     out = CudaBackend().multiply(mx.zeros((2, 3, 512), mx.float16), zeros(Q6_K, 1003, 512), Q6_K, True)
     assert out.shape == (2, 3, 1003)
     made = recorder.launches[-1]
-    tile = tile_for(Q6_K, 1003, 512, 6)
+    tile = tile_for(Q6_K, 1003, 512, 6, narrow=False)
     assert made["threadgroup"][0] == tile.threads
     assert made["grid"][0] // tile.threads * tile.height in range(1003, 1003 + tile.height)
     assert made["grid"][1] == 1
     assert f"__launch_bounds__({made['threadgroup'][0]})" in recorder.kernels[made["name"]]["header"]
+
+
+def test_bfloat16_is_narrowed_by_the_kernel_when_few_and_before_it_when_many(recorder: Recorder) -> None:
+    back_end, blocks = CudaBackend(), zeros(Q4_K, 100, 512)
+    calls: dict[str, Callable[[mx.array], Any]] = {
+        "product": lambda x: back_end.multiply(x, blocks, Q4_K, True),
+        "gated": lambda x: back_end.multiply_gated(x, blocks, blocks, Q4_K, "silu"),
+        "joined2": lambda x: (back_end.multiply_joined(x, [blocks, blocks], Q4_K) or [None])[0],
+    }
+    for more, (kind, call) in enumerate(calls.items()):  # a shape is recorded once
+        for m, names in ((4 + more, [kind]), (40 + more, ["narrow", kind])):
+            recorder.launches.clear()
+            assert call(mx.zeros((m, 512), mx.bfloat16)).dtype == mx.bfloat16
+            assert [each["name"].split("_")[2] for each in recorder.launches] == names
+        assert recorder.launches[-1]["inputs"][0].dtype == mx.float16
+        assert "16.0f" in recorder.kernels[recorder.launches[-1]["name"]]["source"]
 
 
 def test_gate_and_up_projection_are_one_launch_for_few_rows(recorder: Recorder) -> None:
@@ -179,7 +195,7 @@ def test_gate_and_up_projection_are_one_launch_for_few_rows(recorder: Recorder) 
     out = back_end.multiply_gated(mx.zeros((2, 3, 512), mx.bfloat16), blocks, blocks, Q4_K, "gelu_tanh")
     assert out is not None and (out.shape, out.dtype) == ((2, 3, 1003), mx.bfloat16)
     (made,) = recorder.launches
-    tile = gated_tile(Q4_K, 1003, 512, 6)
+    tile = gated_tile(Q4_K, 1003, 512, 6, narrow=True)
     assert made["grid"][0] // tile.threads * tile.height // 2 in range(1003, 1003 + tile.height)
     assert ", kq_gelu_tanh>" in recorder.kernels[made["name"]]["source"]
 
@@ -205,7 +221,7 @@ def test_several_matrices_are_one_launch_whose_grid_covers_each(recorder: Record
         assert out is not None and [each.shape for each in out] == [(2, 3, 1003), (2, 3, 17), (2, 3, 64)][:count]
         (made,) = recorder.launches
         kernel = recorder.kernels[made["name"]]
-        tile = tile_for(Q6_K, 1020 if count == 2 else 1084, 512, 6)
+        tile = tile_for(Q6_K, 1020 if count == 2 else 1084, 512, 6, narrow=True)
         tiles = sum(-(-rows // tile.height) for rows in (1003, 17, 64)[:count])
         assert made["grid"][0] == tiles * made["threadgroup"][0]
         assert kernel["output_names"] == ["out", "out2", "out3"][:count]
