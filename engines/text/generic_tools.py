@@ -10,12 +10,22 @@ from typing import Any
 from engines.text.reasoning import variables_read
 from engines.wire import Tool
 
-__all__ = ["generic_messages", "instructions", "knows_tools"]
+__all__ = ["generic_messages", "instructions", "knows_tools", "tools_variable"]
+
+
+# Most templates say ``tools``; Granite 4 says the second, SmolLM3 the third.
+_VARIABLES = ("tools", "available_tools", "xml_tools")
+
+
+def tools_variable(template: str | None) -> str | None:
+    """The variable by which a chat template wants the tools; None for one that does not show tools to the model."""
+    read = variables_read(template)
+    return next((name for name in _VARIABLES if name in read), None)
 
 
 def knows_tools(template: str | None) -> bool:
-    """Whether a chat template shows tools to the model: whether it reads the variable ``tools``."""
-    return "tools" in variables_read(template)
+    """Whether a chat template shows tools to the model."""
+    return tools_variable(template) is not None
 
 
 def instructions(tools: Sequence[Tool], *, required: bool = False, parallel: bool = True) -> str:

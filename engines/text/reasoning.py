@@ -81,6 +81,13 @@ FORMATS: tuple[ReasoningFormat, ...] = (
     _tags("kimi", "◁think▷", "◁/think▷"),  # Kimi-VL-Thinking
     _tags("seed", "<seed:think>", "</seed:think>"),  # Seed-OSS
     _tags("longcat", "<longcat_think>", "</longcat_think>"),  # LongCat-Flash-Thinking
+    ReasoningFormat(  # Granite 3.3
+        "granite33",
+        opens=("<think>",),
+        closes=("</think>",),
+        told_by=(("<think>", "<response>", "</response>"),),
+        ignored=("<response>", "</response>"),
+    ),
     _tags("think", "<think>", "</think>"),  # DeepSeek R1 and V3.1, Qwen3, QwQ, GLM-4.5, MiniMax M1 and M2, SmolLM3, …
     _tags("thinking", "<thinking>", "</thinking>"),
     ReasoningFormat(  # Granite 3.2
@@ -122,7 +129,7 @@ class TemplateSwitches:
     budget: str | None = None
 
 
-_TOGGLES = ("enable_thinking", "thinking")
+_TOGGLES = ("enable_thinking", "thinking", "reasoning")
 _EFFORTS = ("reasoning_effort", "thinking_effort")
 _BUDGETS = ("thinking_budget",)
 _JINJA = Environment()  # for its lexer alone

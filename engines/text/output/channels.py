@@ -43,6 +43,8 @@ class ChannelledAnswer:
         reader = self._reader
         if self.in_reasoning:
             yield from self._text(Thought if self._split else Content)
+        elif (yield from reader.ahead((" to=", "to="))):
+            yield from self._message()  # the header goes on where the prompt's "<|start|>assistant" ends
         while (yield from reader.peek()):
             hit = yield from reader.ahead(_NEXT)
             if hit in _ENDS:

@@ -5,9 +5,12 @@ To add one, write a subclass of :class:`ToolSyntax`, put it in the table, and ad
 the table. ``docs/tools.md`` lists them.
 """
 
+from collections.abc import Collection
+
 from engines.text.generic_tools import knows_tools
 from engines.text.tool_syntax.command_r import Command, CommandR
 from engines.text.tool_syntax.deepseek import DeepSeekV3, DeepSeekV31
+from engines.text.tool_syntax.deepseek_dsml import DeepSeekV4, DeepSeekV32
 from engines.text.tool_syntax.functionary import FunctionaryV31, FunctionaryV32
 from engines.text.tool_syntax.gemma3 import Gemma3
 from engines.text.tool_syntax.gemma4 import FunctionGemma, Gemma4
@@ -23,8 +26,9 @@ from engines.text.tool_syntax.llama4 import Lfm2, Llama4
 from engines.text.tool_syntax.minimax_m1 import MiniMaxM1
 from engines.text.tool_syntax.minimax_m2 import MiniMaxM2
 from engines.text.tool_syntax.mistral import Mistral, MistralArray
+from engines.text.tool_syntax.nemotron import Nemotron
 from engines.text.tool_syntax.phi4 import Phi4
-from engines.text.tool_syntax.qwen3_coder import Qwen3Coder
+from engines.text.tool_syntax.qwen3_coder import Qwen3Coder, SeedOss
 from engines.text.tool_syntax.syntax import CallRules, ToolSyntax, Triggers
 
 __all__ = ["GENERIC", "SYNTAXES", "CallRules", "ToolSyntax", "Triggers", "syntax_named", "syntax_of"]
@@ -39,8 +43,11 @@ SYNTAXES: tuple[ToolSyntax, ...] = (
     FunctionGemma(),
     Glm45(),
     Lfm2(),
+    SeedOss(),
     Qwen3Coder(),
     KimiK2(),
+    DeepSeekV32(),
+    DeepSeekV4(),
     DeepSeekV31(),
     DeepSeekV3(),
     Command(),
@@ -48,6 +55,7 @@ SYNTAXES: tuple[ToolSyntax, ...] = (
     MistralArray(),
     FunctionaryV32(),
     FunctionaryV31(),
+    Nemotron(),
     Phi4(),
     Granite(),
     Hermes(),
@@ -60,14 +68,17 @@ SYNTAXES: tuple[ToolSyntax, ...] = (
 )
 
 
-def syntax_of(template: str | None) -> ToolSyntax:
+def syntax_of(template: str | None, control_tokens: Collection[str] = ()) -> ToolSyntax:
     """The syntax whose marks stand in a chat template; ``GENERIC`` if none does, or if it shows no tools to the model.
 
-    With ``GENERIC`` the tools are shown by :func:`engines.text.generic_tools.generic_messages` and not by the template.
+    Where a template that shows tools has no marks, the vocabulary's control tokens are asked: a few models are told of their
+    marks by nothing else. With ``GENERIC`` the tools are shown by :func:`engines.text.generic_tools.generic_messages` and
+    not by the template.
     """
     if template is None or not knows_tools(template):
         return GENERIC
-    return next((syntax for syntax in SYNTAXES if syntax.matches(template)), GENERIC)
+    named = " ".join(control_tokens)
+    return next((syntax for text in (template, named) for syntax in SYNTAXES if syntax.matches(text)), GENERIC)
 
 
 def syntax_named(name: str) -> ToolSyntax | None:

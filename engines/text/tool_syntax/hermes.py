@@ -22,7 +22,7 @@ class Hermes(ToolSyntax):
     marks = ("<tool_call>", "</tool_call>")
 
     def matches(self, template: str) -> bool:
-        return "<tool_call>" in template
+        return "<tool_call>" in template and "<invoke " not in template  # MiniMax M3 has both
 
     def triggers(self, tools: Sequence[Tool]) -> Triggers:
         return Triggers(anywhere=("<tool_call>",))

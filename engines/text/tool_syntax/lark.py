@@ -58,9 +58,10 @@ class Lark:
             if piece
         )
 
-    def is_special(self, mark: str) -> bool:
-        """Whether a mark begins with a control token."""
-        return mark.startswith(tuple(self._special))
+    def parted(self, mark: str) -> tuple[str, str] | None:
+        """A mark's text before its first control token, and the rest; None if there is no control token in it."""
+        found = self._split.search(mark) if self._split else None
+        return (mark[: found.start()], mark[found.start() :]) if found else None
 
     def rule(self, *pieces: str, options: str = "") -> Expression:
         """A sequence under a name of its own."""
@@ -102,8 +103,9 @@ class Lark:
         terms = [f"/(?s:.{{{shortest},{longest}}})/" if bounded else "/(?s:.*)/"]
         if isinstance(pattern := schema.get("pattern"), str):
             terms.append(_searched(pattern))
-        if self.is_special(close):
-            return self.sequence(self.terminal(" & ".join(terms)), close)
+        if parted := self.parted(close):
+            value = self.terminal(" & ".join(terms))
+            return self.sequence(self.terminal(f"{value} {json.dumps(parted[0])}") if parted[0] else value, parted[1])
         if len(terms) > 1 or bounded:
             terms.append(f"~{_written(f'(?s:.*){re.escape(close)}(?s:.*)')}")
         value = self.terminal(" & ".join(terms))

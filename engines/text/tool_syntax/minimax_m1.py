@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.text.output.calls import CallStream
-from engines.text.tool_syntax.json_form import read_object
+from engines.text.tool_syntax.json_form import read_array, read_object
 from engines.text.tool_syntax.lark import Lark
 from engines.text.tool_syntax.syntax import CallRules, ReadCalls, ToolSyntax, Triggers
 from engines.wire import Tool
@@ -14,10 +14,10 @@ __all__ = ["MiniMaxM1"]
 
 
 class MiniMaxM1(ToolSyntax):
-    """All calls of a turn are in one block."""
+    """All calls of a turn are in one block. An array in it, as Apriel writes, is read as well."""
 
     name = "minimax_m1"
-    models = "MiniMax M1"
+    models = "MiniMax M1, Apriel 1.5"
     example = '<tool_calls>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_calls>'
     marks = ("<tool_calls>", "</tool_calls>")
 
@@ -30,12 +30,16 @@ class MiniMaxM1(ToolSyntax):
     def read(self, trigger: str, calls: CallStream, tools: Sequence[Tool]) -> ReadCalls:
         reader = calls.reader
         yield from reader.expect(trigger)
-        while True:
+        yield from reader.space()
+        if (yield from reader.peek()) == "[":
+            yield from read_array(calls)
             yield from reader.space()
-            yield from read_object(calls)
-            yield from reader.space()
-            if (yield from reader.peek()) != "{":
-                break
+        else:
+            while True:
+                yield from read_object(calls)
+                yield from reader.space()
+                if (yield from reader.peek()) != "{":
+                    break
         yield from reader.accept("</tool_calls>")
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:

@@ -13,7 +13,7 @@ from engines.text.tool_syntax.syntax import CallRules, ReadCalls, ToolSyntax, Tr
 from engines.text.tool_syntax.text_values import TextArguments, text_value
 from engines.wire import Tool
 
-__all__ = ["Qwen3Coder"]
+__all__ = ["Qwen3Coder", "SeedOss"]
 
 _NAME = re.compile(r"[^\s<>=]")
 
@@ -24,17 +24,18 @@ class Qwen3Coder(ToolSyntax):
     name = "qwen3_coder"
     models = "Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5"
     example = "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
-    marks = ("<tool_call>", "</tool_call>")
+    opens, closes = "<tool_call>", "</tool_call>"
+    marks = (opens, closes)
 
     def matches(self, template: str) -> bool:
-        return "<function=" in template and "<parameter=" in template
+        return "<function=" in template and "<parameter=" in template and self.opens in template
 
     def triggers(self, tools: Sequence[Tool]) -> Triggers:
-        return Triggers(anywhere=("<tool_call>", "<function="))
+        return Triggers(anywhere=(self.opens, "<function="))
 
     def read(self, trigger: str, calls: CallStream, tools: Sequence[Tool]) -> ReadCalls:
         reader = calls.reader
-        if trigger == "<tool_call>":
+        if trigger == self.opens:
             yield from reader.expect(trigger)
             yield from reader.space()
         yield from reader.expect("<function=")
@@ -54,12 +55,12 @@ class Qwen3Coder(ToolSyntax):
         yield from reader.expect("</function>")
         arguments.end()
         yield from reader.space()
-        yield from reader.accept("</tool_call>")
+        yield from reader.accept(self.closes)
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         functions = [self._function(lark, tool) for tool in tools]
-        first = lark.rule("\n<function=", lark.either(functions), "</function>\n</tool_call>")
-        return CallRules("<tool_call>", first, lark.sequence("\n<tool_call>", first))
+        first = lark.rule("\n<function=", lark.either(functions), f"</function>\n{self.closes}")
+        return CallRules(self.opens, first, lark.sequence(f"\n{self.opens}", first))
 
     def _function(self, lark: Lark, tool: Tool) -> Expression:
         arguments = arguments_of(tool)
@@ -76,3 +77,15 @@ class Qwen3Coder(ToolSyntax):
             for argument in arguments
         ]
         return lark.sequence(f"{tool.name}>\n", lark.members(members, ""))
+
+
+class SeedOss(Qwen3Coder):
+    """The same within marks of its own."""
+
+    name = "seed_oss"
+    models = "Seed-OSS"
+    example = (
+        "<seed:tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</seed:tool_call>"
+    )
+    opens, closes = "<seed:tool_call>", "</seed:tool_call>"
+    marks = (opens, closes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,8 @@ class ToolSyntax(ABC):
             other = lark.terminal(rf"/\s*/ | /(?s:\s*[^{rules.never}\s].*)/")
             return lark.written(lark.either([body, other]))
         text = lark.terminal(_ANYTHING)
-        if lark.is_special(rules.head):
-            return lark.written(lark.sequence(text, lark.repeated(rules.head, body, text, times=times)))
+        if parted := lark.parted(rules.head):
+            before = lark.terminal(f"{_ANYTHING} {json.dumps(parted[0])}") if parted[0] else text
+            return lark.written(lark.sequence(lark.repeated(before, parted[1], body, times=times), text))
         head = lark.rule(text, rules.head, options="[lazy]")
         return lark.written(lark.sequence(lark.repeated(head, body, times=times), text))

@@ -34,9 +34,9 @@ def value_of(text: str, schema: Mapping[str, Any] | None) -> str:
         if kind in types and (scalar := _scalar(word, kind)) is not None:
             return scalar
     if not types or types & {"object", "array", "string"}:
-        value = _json(word)
+        kind = _json_type(word)
         # Of a string's text only what is quoted is JSON of a string.
-        if value is not None and (not types or _allows(types, value)):
+        if kind and (not types or kind in types):
             return word
     return json.dumps(text, ensure_ascii=False)
 
@@ -58,22 +58,20 @@ def _scalar(word: str, kind: str) -> str | None:
     return None if kind == "integer" else repr(number)
 
 
-def _json(word: str) -> Any:
+def _json_type(word: str) -> str:
+    """Of JSON the type, as far as it matters here; of other text none."""
     if word.count("[") + word.count("{") > DEEPEST * 50:
-        return None
+        return ""
     try:
-        return json.loads(word, parse_constant=_refused)
+        value = json.loads(word, parse_constant=_refused)
     except (ValueError, RecursionError):
-        return None
+        return ""
+    kinds: dict[type, str] = {dict: "object", list: "array", str: "string"}
+    return kinds.get(type(value), "scalar")
 
 
 def _refused(constant: str) -> None:
     raise ValueError(constant)
-
-
-def _allows(types: frozenset[str], value: Any) -> bool:
-    kinds: dict[type, str] = {dict: "object", list: "array", str: "string"}
-    return kinds.get(type(value)) in types
 
 
 class TextArguments:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engines.text.generic_tools import generic_messages, instructions, knows_tools
+from engines.text.generic_tools import generic_messages, instructions, knows_tools, tools_variable
 from engines.text.tool_syntax import GENERIC
 from tests.engines.text.tool_syntax.helpers_golden import TOOLS, read
 
@@ -49,6 +49,12 @@ def test_instructions_say_what_is_wanted() -> None:
 )
 def test_a_template_knows_tools_if_it_reads_them(template: str | None, knows: bool) -> None:
     assert knows_tools(template) is knows
+
+
+def test_templates_name_their_tools_differently() -> None:
+    assert tools_variable("{% set tools = available_tools %}{{ tools }}") == "available_tools"
+    assert tools_variable("{% if xml_tools %}") == "xml_tools"
+    assert tools_variable("{% set tools = custom_tools %}{% if not tools is defined %}{% endif %}") == "tools"
 
 
 def test_messages_begin_with_what_the_model_is_told() -> None:

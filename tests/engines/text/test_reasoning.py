@@ -21,6 +21,7 @@ TEMPLATES = {
     "kimi": "{{ message.content.split('◁/think▷')[-1] }}",
     "seed": "{{ '<seed:think>' + message.reasoning_content + '</seed:think>' }}",
     "longcat": "{{ '<longcat_think>' + reasoning + '</longcat_think>' }}",
+    "granite33": "Write thoughts between <think></think> and the response between <response></response>.",
     "think": "{% if '</think>' in content %}{{ content.split('</think>')[-1] }}{% endif %}",
     "thinking": "{{ '<thinking>' }}",
     "granite": "Write your thoughts after 'Here is my thought process:' and the answer after 'Here is my response:'.",

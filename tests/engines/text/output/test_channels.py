@@ -40,6 +40,12 @@ def test_the_recipient_may_stand_with_the_role() -> None:
     assert answer_of(text).parsed == [("weather", {"city": "Oslo"})]
 
 
+def test_the_answer_may_begin_with_the_recipient() -> None:
+    text = ' to=functions.weather<|channel|>commentary json<|message|>{"city": "Oslo"}<|call|>'
+    for pieces in ([text], list(text)):
+        assert answer_of(text, pieces).parsed == [("weather", {"city": "Oslo"})]
+
+
 def test_calls_in_the_analysis_channel_are_calls() -> None:
     text = '<|channel|>analysis to=browser.search code<|message|>{"query": "x"}<|call|>'
     assert answer_of(text).parsed == [("browser.search", {"query": "x"})]

@@ -71,6 +71,12 @@ def test_marks_around_the_answer_are_no_content() -> None:
     assert (answer.thought, answer.content) == ("Hm", "Hello.")
 
 
+def test_marks_around_the_answer_after_thinking_tags() -> None:
+    text = "<think>Hm</think>\n<response>Hello.</response>"
+    answer = read(text, reasoning=BY_NAME["granite33"])
+    assert (answer.thought, answer.content) == ("Hm", "Hello.")
+
+
 def test_unsplit_thinking_stays_in_the_content_and_is_counted() -> None:
     text = "<think>\nHm\n</think>\n\nHello."
     parser = output_parser(BY_NAME["think"], split=False)

@@ -106,6 +106,20 @@ def _minimax_m2(calls: Sequence[Call]) -> str:
     return f"<minimax:tool_call>\n{blocks}</minimax:tool_call>"
 
 
+def _dsml(block: str) -> Callable[[Sequence[Call]], str]:
+    def write(calls: Sequence[Call]) -> str:
+        text = f"<｜DSML｜{block}>\n"
+        for name, given in calls:
+            text += f'<｜DSML｜invoke name="{name}">\n'
+            for key, value in given.items():
+                string = "true" if isinstance(value, str) else "false"
+                text += f'<｜DSML｜parameter name="{key}" string="{string}">{_text(value)}</｜DSML｜parameter>\n'
+            text += "</｜DSML｜invoke>\n"
+        return f"{text}</｜DSML｜{block}>"
+
+    return write
+
+
 def _python(name: str, given: dict[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
 
@@ -166,7 +180,11 @@ WRITERS: dict[str, Callable[[Sequence[Call]], str]] = {
     "glm45": _glm45,
     "lfm2": lambda calls: f"<|tool_call_start|>[{', '.join(_python(*call) for call in calls)}]<|tool_call_end|>",
     "qwen3_coder": _qwen3_coder,
+    "seed_oss": lambda calls: _qwen3_coder(calls).replace("tool_call>", "seed:tool_call>"),
     "kimi_k2": _kimi,
+    "deepseek_v32": _dsml("function_calls"),
+    "deepseek_v4": _dsml("tool_calls"),
+    "nemotron": lambda calls: f"<TOOLCALL>[{', '.join(_objects(calls))}]</TOOLCALL>",
     "deepseek_v31": _deepseek("{}<｜tool▁sep｜>", ""),
     "deepseek_v3": _deepseek("function<｜tool▁sep｜>{}\n```json\n", "\n```"),
     "command": _command,

@@ -16,6 +16,10 @@ TEMPLATES = {
     "glm45": "{% if tools %}<tool_call>{name}\n<arg_key>{key}</arg_key>{% endif %}[gMASK]<|observation|>",
     "lfm2": "{% if tools %}List of tools: <|tool_list_start|>{% endif %}",
     "qwen3_coder": "{% if tools %}<tool_call>\n<function=example>\n<parameter=a>\n1\n</parameter>\n</function>{% endif %}",
+    "seed_oss": "{% if tools %}{% set begin = '<seed:tool_call>' %}<function=a>\n<parameter=b>c</parameter>{% endif %}",
+    "deepseek_v32": "{% if tools %}{% set token = '｜DSML｜' %}{{ '<' + token + 'function_calls>' }}{% endif %}",
+    "deepseek_v4": "{% if tools %}{% set token = '｜DSML｜' %}{{ '<' + token + 'tool_calls>' }}{% endif %}",
+    "nemotron": "{% if tools %}<TOOLCALL>[{{ calls }}]</TOOLCALL>{% endif %}",
     "kimi_k2": "{% if tools %}{% endif %}<|tool_calls_section_begin|><|tool_call_begin|>{{ id }}<|tool_call_argument_begin|>",
     "deepseek_v31": "{% if tools %}{% endif %}{{ '<｜tool▁call▁begin｜>' + name + '<｜tool▁sep｜>' + arguments }}",
     "deepseek_v3": "{% if tools %}{% endif %}{{ '<｜tool▁call▁begin｜>function<｜tool▁sep｜>' + name + '\n```json\n' }}",
@@ -47,6 +51,18 @@ def test_syntax_is_found_by_its_marks(name: str) -> None:
 
 @pytest.mark.parametrize("template", [None, "", "{{ messages }}", "{{ message['tools'] }}<tool_call>"])
 def test_templates_that_show_no_tools_get_the_generic_form(template: str | None) -> None:
+    assert syntax_of(template) is GENERIC
+
+
+def test_control_tokens_are_asked_where_the_template_has_no_marks() -> None:
+    tokens = ("<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>")
+    assert syntax_of("{{ tools }}", tokens).name == "lfm2"
+    assert syntax_of("{{ tools }}<tool_call>", tokens).name == "hermes"
+    assert syntax_of("{{ messages }}", tokens) is GENERIC
+
+
+def test_marks_of_a_syntax_that_is_not_known_are_not_taken_for_another() -> None:
+    template = "{% if tools %}{% set begin = other ~ '<tool_call>' %}<invoke name=\"{% endif %}"
     assert syntax_of(template) is GENERIC
 
 

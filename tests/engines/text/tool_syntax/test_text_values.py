@@ -36,6 +36,7 @@ from engines.wire import Tool
         ('{"a": 1}', None, {"a": 1}),
         ("a", None, "a"),
         ("NaN", None, "NaN"),
+        ("null", None, None),
         (" x\n", {"type": "string"}, " x\n"),
         ("a", {"enum": ["a", "b"]}, "a"),
         ("1", {"enum": [1, 2]}, 1),

@@ -35,6 +35,7 @@ OSLO: list[Call] = [("weather", {"city": "Oslo"})]
         ("command", '<|START_ACTION|>{"tool_name": "weather", "parameters": {"city": "Oslo"}}<|END_ACTION|>'),
         ("command_r", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}, '
                       '{"tool_name": "weather", "parameters": {"city": "Oslo"}}]\n```'),
+        ("minimax_m1", '<tool_calls>[{"name": "weather", "arguments": {"city": "Oslo"}}]</tool_calls>'),
         ("qwen3_coder", "<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>"),
         ("glm45", "<tool_call>weather<arg_key>city</arg_key><arg_value>Oslo</arg_value></tool_call>"),
         ("glm45", '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'),
