@@ -1,7 +1,8 @@
 """``POST /v1/chat/completions``: OpenAI's chat format.
 
 Source of shapes and ranges: OpenAI's API reference, "Chat"; ``top_k``, ``min_p``, ``repetition_penalty``, ``priority``,
-``chat_template_kwargs``, ``add_generation_prompt`` and ``continue_final_message`` are extensions that local servers share.
+``chat_template_kwargs``, ``add_generation_prompt`` and ``continue_final_message`` are extensions that local servers share, and so
+is ``reasoning_content`` of a message. Tools, grammars and thinking have files of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engines.wire import ChatMessage
 from gateway.errors import InvalidRequest
 from gateway.protocols.chat_ask import ChatAsk
 from gateway.protocols.completion import AnswerHead, BodyFormat, Completion
+from gateway.protocols.grammar_options import GRAMMAR_OPTIONS, read_grammar
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import chat_logprobs
 from gateway.protocols.openai_messages import parse_messages
@@ -25,6 +27,7 @@ from gateway.protocols.openai_stream import (
     encode_body,
     read_stream_options,
 )
+from gateway.protocols.openai_tools import TOOL_OPTIONS, read_tools
 from gateway.protocols.options import (
     Limits,
     OptionTables,
@@ -36,6 +39,7 @@ from gateway.protocols.options import (
     sort_options,
 )
 from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
+from gateway.protocols.reasoning_options import REASONING_OPTIONS, read_reasoning
 from gateway.protocols.text_options import (
     MAX_CHOICES,
     read_template_kwargs,
@@ -73,12 +77,15 @@ OPTIONS = OptionTables(
             "top_logprobs",
             "top_p",
         }
-    ),
+    )
+    | TOOL_OPTIONS
+    | GRAMMAR_OPTIONS
+    | REASONING_OPTIONS,
     hints=frozenset(
         {
             "cache_prompt",
+            "guided_decoding_backend",
             "metadata",
-            "parallel_tool_calls",  # says nothing without tools
             "prompt_cache_key",
             "prompt_cache_options",
             "prompt_cache_retention",
@@ -98,32 +105,31 @@ OPTIONS = OptionTables(
         "modalities": (["text"],),
         "moderation": (),
         "prediction": (),
-        "reasoning_effort": (),
         "repeat_penalty": (1,),
-        "response_format": ({"type": "text"},),
-        "tool_choice": ("none", "auto"),  # nothing to choose from without tools
-        "tools": ([],),
         "web_search_options": (),
     },
-    instead={"repeat_penalty": "repetition_penalty"},
+    instead={"function_call": "tool_choice", "functions": "tools", "repeat_penalty": "repetition_penalty"},
 )
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed request: what is asked of the model, and how the answer is sent."""
+    """A parsed request: what is asked of the model, and how the answer is sent. ``thoughts``: whether it shows them."""
 
     ask: ChatAsk
     stream: StreamOptions
+    thoughts: bool = True
 
     def stream_format(self, head: AnswerHead) -> ChatStream | None:
         """How the answer is streamed, None where it is not."""
         if not self.stream.wanted:
             return None
-        return ChatStream(head, include_usage=self.stream.include_usage, siblings=self.ask.choices)
+        return ChatStream(
+            head, include_usage=self.stream.include_usage, siblings=self.ask.choices, thoughts=self.thoughts
+        )
 
     def body_format(self, head: AnswerHead) -> BodyFormat:
         """How an unstreamed answer looks."""
-        return partial(render_body, head, logprobs=self.ask.logprobs is not None)
+        return partial(render_body, head, logprobs=self.ask.logprobs is not None, thoughts=self.thoughts)
 
 
 def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 (frozen)
@@ -131,9 +137,19 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
     options, ignored = sort_options(decode_object(body, limits.max_values), OPTIONS)
     model = read_string(options, "model")
     messages = parse_messages(options.get("messages"))
-    limits.check_chars(sum(map(_characters, messages)), "messages")
     template_kwargs = read_template_kwargs(read_object(options, "chat_template_kwargs"))
-    limits.check_chars(characters_in(template_kwargs), "chat_template_kwargs")
+    tools = read_tools(options)
+    grammar = read_grammar(options)
+    reasoning, thoughts = read_reasoning(options)
+    characters = 0
+    for field, count in (
+        ("messages", sum(map(_characters, messages))),
+        ("chat_template_kwargs", characters_in(template_kwargs)),
+        ("tools", characters_in(options.get("tools"))),
+        ("response_format", 0 if grammar is None else len(grammar.source)),
+    ):
+        characters += count
+        limits.check_chars(characters, field)
     stream = read_stream_options(options)
     ask = ChatAsk(
         model=model,
@@ -143,9 +159,12 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
         logprobs=_read_logprobs(options),
         template_kwargs=template_kwargs,
         add_generation_prompt=_read_turn(options, messages[-1]),
+        tools=tools,
+        grammar=grammar,
+        reasoning=reasoning,
         ignored=ignored + stream.ignored,
     )
-    return ChatRequest(ask=ask, stream=stream)
+    return ChatRequest(ask=ask, stream=stream, thoughts=thoughts)
 
 
 def _characters(message: ChatMessage) -> int:
@@ -194,15 +213,22 @@ def _read_turn(options: dict[str, Any], last: ChatMessage) -> bool:
 
 
 class ChatStream(OpenAIStream):
-    """A streamed answer: a first delta with the role, text deltas, a last one with the finish reason, each choice."""
+    """A streamed answer, each choice: a first delta with the role, then text, thoughts and calls as they come, a last one with
+    the finish reason. A call's first delta has its id and name, those that follow fragments of its arguments.
+    """
 
     object_name = "chat.completion.chunk"
 
-    def __init__(self, head: AnswerHead, *, include_usage: bool = False, siblings: int = 1) -> None:
+    def __init__(
+        self, head: AnswerHead, *, include_usage: bool = False, siblings: int = 1, thoughts: bool = True
+    ) -> None:
         super().__init__(head, include_usage=include_usage, siblings=siblings)
+        self._thoughts = thoughts
         self._begun: set[int] = set()
 
     def _choices(self, piece: Piece) -> list[dict[str, Any]]:
+        if isinstance(piece, ThoughtPiece) and not self._thoughts:
+            return []
         choices = []
         if piece.index not in self._begun:
             self._begun.add(piece.index)
@@ -236,12 +262,14 @@ def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def render_body(head: AnswerHead, completions: Sequence[Completion], *, logprobs: bool = False) -> bytes:
+def render_body(
+    head: AnswerHead, completions: Sequence[Completion], *, logprobs: bool = False, thoughts: bool = True
+) -> bytes:
     """The unstreamed answer; all completions are of one prompt."""
     choices = [
         {
             "index": completion.index,
-            "message": _message(completion),
+            "message": _message(completion, thoughts),
             "logprobs": chat_logprobs(completion.logprobs) if logprobs else None,
             "finish_reason": completion.finish.reason,
         }
@@ -250,7 +278,7 @@ def render_body(head: AnswerHead, completions: Sequence[Completion], *, logprobs
     return encode_body(head, "chat.completion", choices, completions, siblings=len(completions))
 
 
-def _message(completion: Completion) -> dict[str, Any]:
+def _message(completion: Completion, thoughts: bool) -> dict[str, Any]:
     """Thinking and calls stand there only where there are any; beside calls a missing text is null."""
     calls = completion.calls
     message: dict[str, Any] = {
@@ -258,7 +286,7 @@ def _message(completion: Completion) -> dict[str, Any]:
         "content": completion.text or (None if calls else ""),
         "refusal": None,
     }
-    if thought := completion.thought:
+    if thoughts and (thought := completion.thought):
         message["reasoning_content"] = thought
     if calls:
         message["tool_calls"] = [_call(call.id, call.name, call.arguments) for call in calls]

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from engines.wire import InfillPrompt, Reasoning, TextPrompt, TextRequest, TokenPrompt
+from engines.wire import Grammar, InfillPrompt, Reasoning, TextPrompt, TextRequest, TokenPrompt
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.protocols.completion import AnswerHead, BodyFormat, Completion
+from gateway.protocols.grammar_options import GRAMMAR_OPTIONS, read_grammar
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_logprobs import CompletionLogprobs, mean_logprob
 from gateway.protocols.openai_stream import (
@@ -67,8 +68,19 @@ OPTIONS = OptionTables(
             "top_k",
             "top_p",
         }
+    )
+    | GRAMMAR_OPTIONS,
+    hints=frozenset(
+        {
+            "cache_prompt",
+            "guided_decoding_backend",
+            "metadata",
+            "prompt_cache_key",
+            "safety_identifier",
+            "store",
+            "user",
+        }
     ),
-    hints=frozenset({"cache_prompt", "metadata", "prompt_cache_key", "safety_identifier", "store", "user"}),
     refused={
         "ignore_eos": (False,),
         "min_tokens": (0,),
@@ -99,6 +111,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     made: int
     logprobs: int | None
     echo: bool
+    grammar: Grammar | None
     stream: StreamOptions
     ignored: tuple[str, ...]
 
@@ -120,6 +133,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
                 logprobs=logprobs,
                 echo=self.echo,
                 max_tokens=DEFAULT_MAX_TOKENS,
+                grammar=self.grammar,
                 reasoning=_AS_IT_COMES,
             )
         ]
@@ -148,6 +162,8 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
     model = read_string(options, "model")
     echo = read_boolean(options, "echo") or False
     prompts = _with_suffix(_prompts(options.get("prompt"), limits), options, echo, limits)
+    grammar = read_grammar(options)
+    limits.check_chars(0 if grammar is None else len(grammar.source), "response_format")
     stream = read_stream_options(options)
     choices, made = _read_choices(options, stream.wanted)
     if len(prompts) * made > limits.max_inputs:
@@ -163,6 +179,7 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
         made=made,
         logprobs=_read_logprobs(options),
         echo=echo,
+        grammar=grammar,
         stream=stream,
         ignored=ignored + stream.ignored,
     )

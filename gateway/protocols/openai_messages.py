@@ -1,12 +1,13 @@
 """Chat messages in OpenAI's shape to the messages a chat template reads.
 
 Text parts are joined by a newline. ``developer`` is the newer name of ``system``, and templates know the older one. The role
-``function`` and the field ``function_call``, which tools took the place of, are refused by name.
+``function`` and the field ``function_call``, which tools took the place of, are refused by name. An assistant's ``reasoning``, as
+some servers call it, becomes ``reasoning_content``, which templates read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engines.wire import ChatMessage
@@ -17,9 +18,9 @@ __all__ = ["parse_messages"]
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _EXTRA = ("name", "tool_calls", "tool_call_id", "reasoning_content")
-# Fields that clients send back from an earlier answer, and which say nothing to a template.
-_ECHOED = frozenset({"annotations", "audio", "refusal", "reasoning", "cache_control", "id"})
-_FIELDS = frozenset({"role", "content", "function_call", *_EXTRA, *_ECHOED})
+# Fields that clients send back from an earlier answer and that say nothing to a template.
+_ECHOED = frozenset({"annotations", "audio", "refusal", "reasoning_details", "cache_control", "id"})
+_FIELDS = frozenset({"role", "content", "function_call", "reasoning", *_EXTRA, *_ECHOED})
 _PLAIN = frozenset({"role", "content"})
 _MODALITIES = {
     "image_url": "images",
@@ -40,7 +41,22 @@ def parse_messages(value: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list) or not value:
         message = f"messages is {shown(value)}; it must be an array of at least one message"
         raise InvalidRequest(message, param="messages")
-    return tuple(_message(item, f"messages[{i}]") for i, item in enumerate(value))
+    messages = tuple(_message(item, f"messages[{i}]") for i, item in enumerate(value))
+    _check_results(messages)
+    return messages
+
+
+def _check_results(messages: Sequence[ChatMessage]) -> None:
+    """InvalidRequest for a tool's result that belongs to no call before it."""
+    called: set[str] = set()
+    for i, message in enumerate(messages):
+        if message.role == "assistant":
+            called.update(call["id"] for call in message.extra.get("tool_calls", ()))
+        elif message.role == "tool" and (id := message.extra.get("tool_call_id")) not in called:
+            field = f"messages[{i}].tool_call_id"
+            what = "is missing" if id is None else f"is {shown(id)}"
+            text = f"{field} {what}; it must be the id of a tool call in an assistant's message before"
+            raise InvalidRequest(text, param=field)
 
 
 def _message(value: Any, field: str) -> ChatMessage:
@@ -97,11 +113,13 @@ def _part(part: Any, field: str) -> str:
 
 
 def _extra(message: Mapping[str, Any], field: str) -> dict[str, Any]:
-    extra = {name: message[name] for name in _EXTRA if message.get(name) is not None}
-    for name in ("name", "tool_call_id", "reasoning_content"):
-        if name in extra and not isinstance(extra[name], str):
+    for name in ("name", "tool_call_id", "reasoning_content", "reasoning"):
+        if not isinstance(message.get(name), str | None):
             where = f"{field}.{name}"
-            raise InvalidRequest(f"{where} is {shown(extra[name])}; it must be a string", param=where)
+            raise InvalidRequest(f"{where} is {shown(message[name])}; it must be a string", param=where)
+    extra = {name: message[name] for name in _EXTRA if message.get(name) is not None}
+    if message.get("reasoning") is not None:
+        extra.setdefault("reasoning_content", message["reasoning"])
     if "tool_calls" in extra:
         _check_tool_calls(extra["tool_calls"], f"{field}.tool_calls")
         if not extra["tool_calls"]:
@@ -113,7 +131,27 @@ def _check_tool_calls(value: Any, field: str) -> None:
     if not isinstance(value, list):
         raise InvalidRequest(f"{field} is {shown(value)}; it must be an array of tool calls", param=field)
     for i, call in enumerate(value):
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            where = f"{field}[{i}].function"
-            raise InvalidRequest(f"{where} must be an object with a name and arguments", param=where)
+        _check_tool_call(call, f"{field}[{i}]")
+
+
+def _check_tool_call(call: Any, field: str) -> None:
+    if not isinstance(call, dict):
+        raise InvalidRequest(f"{field} is {shown(call)}; it must be an object", param=field)
+    kind = call.get("type")
+    if isinstance(kind, str) and kind != "function":
+        where = f"{field}.type"
+        raise UnsupportedParameter(
+            f"{where} is {shown(kind)}, which is not supported; it must be 'function'", param=where
+        )
+    function = call.get("function")
+    if not isinstance(function, dict):
+        message = f"{field}.function is {shown(function)}; it must be an object with a name and arguments"
+        raise InvalidRequest(message, param=f"{field}.function")
+    # Arguments need not be JSON: a model's broken call is sent back as it was.
+    for where, text in (
+        (f"{field}.id", call.get("id")),
+        (f"{field}.function.name", function.get("name")),
+        (f"{field}.function.arguments", function.get("arguments")),
+    ):
+        if not isinstance(text, str) or not (text or where.endswith("arguments")):
+            raise InvalidRequest(f"{where} is {shown(text)}; it must be a string", param=where)

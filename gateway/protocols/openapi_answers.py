@@ -49,12 +49,29 @@ _COUNT: Schema = {"type": "integer", "minimum": 0}
 _FINISH: Schema = {"type": ["string", "null"]}
 _LOGPROBS: Schema = {"type": ["object", "null"]}
 
+_CALL = _object(
+    {
+        "id": _STRING,
+        "type": {"const": "function"},
+        "function": _object({"name": _STRING, "arguments": _STRING}),
+    }
+)
+_MESSAGE = _object(
+    {
+        "role": {"const": "assistant"},
+        "content": {"type": ["string", "null"]},
+        "reasoning_content": _STRING,
+        "tool_calls": _array(_CALL),
+    },
+    ("reasoning_content", "tool_calls"),
+)
 _USAGE = _object(
     {
         "prompt_tokens": _COUNT,
         "completion_tokens": _COUNT,
         "total_tokens": _COUNT,
         "prompt_tokens_details": _object({"cached_tokens": _COUNT}),
+        "completion_tokens_details": _object({"reasoning_tokens": _COUNT}),
     }
 )
 _ANSWER = {"id": _STRING, "created": _COUNT, "model": _STRING, "usage": ref("Usage")}
@@ -86,7 +103,7 @@ SCHEMAS: dict[str, Schema] = {
                 _object(
                     {
                         "index": _COUNT,
-                        "message": _object({"role": {"const": "assistant"}, "content": {"type": ["string", "null"]}}),
+                        "message": _MESSAGE,
                         "logprobs": _LOGPROBS,
                         "finish_reason": _FINISH,
                     }

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from engines.wire import Priority
+from gateway.protocols.grammar_options import MAX_ALTERNATIVES
 from gateway.protocols.options import MAX_STOP_CHARS, MAX_STOPS, MAX_TOKENS, OptionTables
+from gateway.protocols.reasoning_options import ALL_EFFORTS, REASONING_FORMATS
+from gateway.protocols.tool_options import MAX_TOOLS, TOOL_NAME
 
 __all__ = ["CHAT", "COMPLETIONS", "DETOKENIZE", "TOKENIZE", "UNLOAD", "Schema", "body_schema"]
 
@@ -71,11 +74,11 @@ _PART: Schema = {
 _CALL: Schema = {
     "type": "object",
     "properties": {
-        "id": _STRING,
+        "id": _NAME,
         "type": {"const": "function"},
         "function": {
             "type": "object",
-            "properties": {"name": _STRING, "arguments": _STRING},
+            "properties": {"name": _NAME, "arguments": _STRING},
             "required": ["arguments", "name"],
         },
     },
@@ -94,16 +97,30 @@ _MESSAGES: Schema = _array(
                     "role": {"const": "assistant"},
                     "content": _CONTENT,
                     "name": _STRING,
+                    "reasoning": _STRING,
                     "reasoning_content": _STRING,
                     "refusal": _STRING,
                 },
                 ("role", "content"),
             ),
             _record(
-                {"role": {"const": "assistant"}, "content": _CONTENT, "tool_calls": _array(_CALL, minItems=1)},
+                {
+                    "role": {"const": "assistant"},
+                    "content": _CONTENT,
+                    "reasoning": _STRING,
+                    "reasoning_content": _STRING,
+                    "tool_calls": _array(_CALL, minItems=1),
+                },
                 ("role", "tool_calls"),
             ),
-            _record({"role": {"const": "tool"}, "content": _CONTENT, "tool_call_id": _STRING}, ("role", "content")),
+            _record(
+                {
+                    "role": {"const": "tool"},
+                    "content": _CONTENT,
+                    "tool_call_id": {**_NAME, "description": "Of a tool call in an assistant's message before."},
+                },
+                ("role", "content", "tool_call_id"),
+            ),
         ]
     },
     minItems=1,
@@ -132,8 +149,111 @@ _TEXT_OPTIONS: dict[str, Schema] = {
     "top_p": _number(0, 1),
 }
 
+_TOOL_NAME: Schema = {"type": "string", "pattern": TOOL_NAME}
+_ONE_FUNCTION: Schema = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {"type": "object", "properties": {"name": _TOOL_NAME}, "required": ["name"]},
+    },
+    "required": ["type", "function"],
+}
+_ALLOWED: Schema = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "allowed_tools"},
+        "allowed_tools": {
+            "type": "object",
+            "properties": {"mode": {"enum": ["auto", "required"]}, "tools": _array(_ONE_FUNCTION, minItems=1)},
+            "required": ["mode", "tools"],
+        },
+    },
+    "required": ["type", "allowed_tools"],
+}
+_ARGUMENTS: Schema = {"type": ["object", "null"], "properties": {"type": {"const": "object"}}}
+_TOOL: Schema = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": _TOOL_NAME,
+                "description": {"type": ["string", "null"]},
+                "parameters": _ARGUMENTS,
+                "strict": {"type": ["boolean", "null"]},
+            },
+            "required": ["name"],
+        },
+    },
+    "required": ["type", "function"],
+}
+_TOOL_OPTIONS: dict[str, Schema] = {
+    "parallel_tool_calls": _BOOLEAN,
+    "tool_choice": {"anyOf": [{"enum": ["none", "auto", "required"]}, _ONE_FUNCTION, _ALLOWED]},
+    "tools": _array(_TOOL, maxItems=MAX_TOOLS),
+}
+
+_SCHEMA: Schema = {"type": ["object", "boolean"], "description": "A JSON Schema."}
+_SCHEMA_OR_TEXT: Schema = {"anyOf": [_SCHEMA, {**_NAME, "description": "A JSON Schema's text."}]}
+_LARK: Schema = {**_NAME, "description": "A grammar in Lark."}
+_REGEX: Schema = {**_NAME, "description": "A regular expression for the whole text."}
+_ALTERNATIVES: Schema = _array(_NAME, minItems=1, maxItems=MAX_ALTERNATIVES)
+_NAMED_SCHEMA = _record(
+    {"name": _TOOL_NAME, "description": _STRING, "schema": _SCHEMA, "strict": _BOOLEAN}, ("name", "schema")
+)
+_GRAMMAR_OPTIONS: dict[str, Schema] = {
+    "grammar": _LARK,
+    "guided_choice": _ALTERNATIVES,
+    "guided_grammar": _LARK,
+    "guided_json": _SCHEMA_OR_TEXT,
+    "guided_regex": _REGEX,
+    "json_schema": _SCHEMA_OR_TEXT,
+    "response_format": {
+        "anyOf": [
+            {"type": "object", "properties": {"type": {"const": "text"}}, "required": ["type"]},
+            {
+                "type": "object",
+                "properties": {"type": {"const": "json_object"}, "schema": _or_null(_SCHEMA)},
+                "required": ["type"],
+            },
+            {
+                "type": "object",
+                "properties": {"type": {"const": "json_schema"}, "json_schema": _NAMED_SCHEMA},
+                "required": ["type", "json_schema"],
+            },
+        ]
+    },
+    "structured_outputs": {
+        **_record(
+            {
+                "choice": _ALTERNATIVES,
+                "grammar": _LARK,
+                "json": _SCHEMA_OR_TEXT,
+                "json_object": _BOOLEAN,
+                "regex": _REGEX,
+            }
+        ),
+        "maxProperties": 1,
+    },
+}
+
+_BUDGET: Schema = _integer(0, MAX_TOKENS)
+_EFFORT: Schema = {"enum": list(ALL_EFFORTS)}
+_REASONING_OPTIONS: dict[str, Schema] = {
+    "include_reasoning": _BOOLEAN,
+    "reasoning": _record({"effort": _EFFORT, "enabled": _BOOLEAN, "exclude": _BOOLEAN, "max_tokens": _BUDGET}),
+    "reasoning_effort": _EFFORT,
+    "reasoning_format": {"enum": list(REASONING_FORMATS)},
+    "thinking_budget": _BUDGET,
+    "thinking_budget_tokens": _BUDGET,
+}
+
 CHAT: dict[str, Schema] = {
     **_TEXT_OPTIONS,
+    **_TOOL_OPTIONS,
+    **_GRAMMAR_OPTIONS,
+    **_REASONING_OPTIONS,
     "add_generation_prompt": _BOOLEAN,
     "chat_template_kwargs": _OBJECT,
     "continue_final_message": _BOOLEAN,
@@ -146,6 +266,7 @@ CHAT: dict[str, Schema] = {
 
 COMPLETIONS: dict[str, Schema] = {
     **_TEXT_OPTIONS,
+    **_GRAMMAR_OPTIONS,
     "best_of": _integer(1, 20),
     "echo": _BOOLEAN,
     "logprobs": {"anyOf": [_integer(0, 5), {"const": False}]},

@@ -124,6 +124,7 @@ def text_requests(
     logprobs: int | None = None,
     echo: bool = False,
     max_tokens: int | None = None,
+    clamp: bool = False,
     grammar: Grammar | None = None,
     tools: ToolUse | None = None,
     reasoning: Reasoning = Reasoning(),  # noqa: B008 (frozen)
@@ -140,6 +141,7 @@ def text_requests(
         prompt=prompt,
         sampling=sampling,
         max_tokens=next((limit for limit in limits if limit is not None), None),
+        clamp=clamp,
         stop=options.stop,
         logprobs=logprobs,
         echo=echo,

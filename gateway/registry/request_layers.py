@@ -1,8 +1,8 @@
 """Request settings as levels, and how levels become one: later wins, key by key.
 
-A key is a dotted path: ``sampling.temperature``, ``system``, ``chat_template``, ``chat_template_kwargs.enable_thinking``. Nothing
-below it is merged: a kwarg whose value is a mapping is replaced whole. A value None takes away what came before, but a kwarg's,
-which is the template's null.
+A key is a dotted path: ``sampling.temperature``, ``system``, ``chat_template_kwargs.enable_thinking``, ``reasoning.effort``.
+Nothing below it is merged: a kwarg whose value is a mapping is replaced whole. A value None takes away what came before, but a
+kwarg's, which is the template's null.
 """
 
 from __future__ import annotations
@@ -11,10 +11,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["KWARGS", "SAMPLING", "Layer", "RequestSettings", "Setting", "explain_settings", "resolve_settings"]
+from gateway.registry.reasoning_settings import ReasoningSettings
+
+__all__ = [
+    "KWARGS",
+    "REASONING",
+    "SAMPLING",
+    "Layer",
+    "RequestSettings",
+    "Setting",
+    "explain_settings",
+    "resolve_settings",
+]
 
 SAMPLING: Final = "sampling."
 KWARGS: Final = "chat_template_kwargs."
+REASONING: Final = "reasoning."
 _SEEDS: Final = 2**63  # what every backend's random key can take
 
 
@@ -27,6 +39,8 @@ class RequestSettings:
     chat_template: str | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_tokens: int | None = None
+    reasoning: ReasoningSettings = ReasoningSettings()  # noqa: RUF009 (frozen)
+    tool_syntax: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,15 @@ def resolve_settings(layers: Iterable[Layer]) -> RequestSettings:
     if "seed" in chosen:
         chosen["seed"] %= _SEEDS  # a negative seed is a seed like any other
     max_tokens = chosen.pop("max_tokens", None)
-    return RequestSettings(chosen, merged.get("system"), merged.get("chat_template"), kwargs, max_tokens)
+    return RequestSettings(
+        chosen,
+        merged.get("system"),
+        merged.get("chat_template"),
+        kwargs,
+        max_tokens,
+        ReasoningSettings(**_part(merged, REASONING)),
+        merged.get("tool_syntax"),
+    )
 
 
 def explain_settings(layers: Iterable[Layer]) -> tuple[Setting, ...]:
@@ -71,7 +93,7 @@ def explain_settings(layers: Iterable[Layer]) -> tuple[Setting, ...]:
         for key, value in layer.values.items():
             note = f" ({layer.notes[key]})" if key in layer.notes else ""
             found[key] = Setting(key, value, layer.origin + note)
-    order = (SAMPLING, "system", "chat_template", KWARGS)
+    order = (SAMPLING, "system", "chat_template", KWARGS, REASONING, "tool_syntax")
     return tuple(setting for start in order for key, setting in found.items() if _belongs(key, start))
 
 

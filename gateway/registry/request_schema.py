@@ -6,19 +6,23 @@ resident. The same keys stand in ``defaults``, in a profile and in a model's ``o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gateway.registry.reasoning_settings import Effort
+
 __all__ = [
     "Kwargs",
     "ProfileSection",
+    "ReasoningSection",
     "RuleSection",
     "SamplingSection",
     "SettingsSection",
     "Template",
     "Text",
+    "ToolSyntaxName",
     "misplaced",
 ]
 
@@ -27,6 +31,39 @@ Template = Annotated[str, Meta(min_length=1)]  # the template itself, or a path:
 Kwargs = dict[str, Any]
 ProfileName = Annotated[str, Meta(min_length=1)]
 Glob = Annotated[str, Meta(min_length=1, max_length=256)]
+
+# The table of engines/text/tool_syntax, which the gateway must not import; a test compares them.
+ToolSyntaxName = Literal[
+    "command",
+    "command_r",
+    "deepseek_v3",
+    "deepseek_v31",
+    "deepseek_v32",
+    "deepseek_v4",
+    "function_gemma",
+    "functionary_v31",
+    "functionary_v32",
+    "gemma3",
+    "gemma4",
+    "generic",
+    "glm4",
+    "glm45",
+    "granite",
+    "harmony",
+    "hermes",
+    "kimi_k2",
+    "lfm2",
+    "llama3",
+    "llama4",
+    "minimax_m1",
+    "minimax_m2",
+    "mistral",
+    "mistral_array",
+    "nemotron",
+    "phi4",
+    "qwen3_coder",
+    "seed_oss",
+]
 
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -46,6 +83,15 @@ class SamplingSection(msgspec.Struct, kw_only=True, frozen=True):
     max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | UnsetType | None = UNSET  # None: the route's own default
 
 
+class ReasoningSection(msgspec.Struct, kw_only=True, frozen=True):
+    """``reasoning``: thinking before the answer. None leaves it to the model's template, and splits what thinking there is."""
+
+    enabled: bool | UnsetType | None = UNSET
+    effort: Effort | UnsetType | None = UNSET
+    budget: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType | None = UNSET  # tokens
+    split: bool | UnsetType | None = UNSET
+
+
 class SettingsSection(msgspec.Struct, kw_only=True, frozen=True):
     """One level of request settings. None takes away what the levels below gave."""
 
@@ -53,6 +99,8 @@ class SettingsSection(msgspec.Struct, kw_only=True, frozen=True):
     system: Text | UnsetType | None = UNSET
     chat_template: Template | UnsetType | None = UNSET
     chat_template_kwargs: Kwargs | UnsetType = UNSET
+    reasoning: ReasoningSection | UnsetType = UNSET
+    tool_syntax: ToolSyntaxName | UnsetType | None = UNSET  # None: what the template shows
 
 
 class ProfileSection(SettingsSection, kw_only=True, frozen=True):
@@ -86,7 +134,7 @@ def misplaced(section: str, key: str, model_keys: frozenset[str]) -> str | None:
     if key == "logit_bias":
         return "only a request may hold it: token ids mean something else to every tokenizer"
     if section == "models[]":
-        if key in _SETTINGS | {"reasoning", "tool_syntax"}:
+        if key in _SETTINGS:
             return "a request setting: it stands under the model's overrides"
         return "a request setting: it stands under the model's overrides.sampling" if key in _SAMPLING else None
     if section in _LEVELS and key in _SAMPLING:

@@ -16,11 +16,13 @@ from engines.wire import Task
 from gateway.registry.request_schema import (
     Kwargs,
     ProfileSection,
+    ReasoningSection,
     RuleSection,
     SamplingSection,
     SettingsSection,
     Template,
     Text,
+    ToolSyntaxName,
 )
 from gateway.registry.values import ByteSize
 
@@ -37,14 +39,9 @@ __all__ = [
     "WorkersSection",
 ]
 
-_UNBUILT_SETTINGS = frozenset({"reasoning", "tool_syntax"})
-
 NOT_BUILT: dict[str, frozenset[str]] = {
     "server": frozenset({"media_urls"}),
     "models[]": frozenset({"kv_bits", "mmproj", "adapter", "dtype"}),
-    "defaults": _UNBUILT_SETTINGS,
-    "profiles[]": _UNBUILT_SETTINGS,
-    "models[].overrides": _UNBUILT_SETTINGS,
 }
 """Section, with ``[]`` for every index or name in its path → keys the format knows and this version refuses."""
 
@@ -118,6 +115,8 @@ class DefaultsSection(Policy, kw_only=True, frozen=True):
     system: Text | UnsetType | None = UNSET
     chat_template: Template | UnsetType | None = UNSET
     chat_template_kwargs: Kwargs | UnsetType = UNSET
+    reasoning: ReasoningSection | UnsetType = UNSET
+    tool_syntax: ToolSyntaxName | UnsetType | None = UNSET
 
     @property
     def policy(self) -> Policy:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from gateway.registry.chat_template import read_chat_template
 from gateway.registry.problems import Problem, shorten
-from gateway.registry.request_layers import KWARGS, SAMPLING, Layer
+from gateway.registry.request_layers import KWARGS, REASONING, SAMPLING, Layer
 from gateway.registry.request_schema import SettingsSection
 from gateway.registry.values import ValueProblem
 
@@ -55,6 +55,12 @@ def section_layer(origin: str, section: SettingsSection, path: str, directory: P
             if wrong is not None:
                 problems.append(Problem(f"{path}.chat_template_kwargs.{name}", wrong))
             values[KWARGS + name] = value
+    if section.reasoning is not UNSET:
+        for name in section.reasoning.__struct_fields__:
+            if (value := getattr(section.reasoning, name)) is not UNSET:
+                values[REASONING + name] = value
+    if section.tool_syntax is not UNSET:
+        values["tool_syntax"] = section.tool_syntax
     return Layer(origin, values, notes)
 
 

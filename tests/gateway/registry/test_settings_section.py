@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from engines.text.tool_syntax import SYNTAXES
 from gateway.errors import InvalidRequest
 from gateway.protocols.text_options import read_template_kwargs, read_text_options
 from gateway.registry.load import RegistryError, parse_registry
-from tests.gateway.registry.helpers_settings import MACHINE, SIM, catalog_of, problems_of
+from gateway.registry.reasoning_settings import ReasoningSettings
+from gateway.registry.request_schema import ToolSyntaxName
+from tests.gateway.registry.helpers_settings import MACHINE, SIM, catalog_of, origins, problems_of
 
 BOUNDS = {
     "temperature": (0, 2, 0.01),
@@ -81,15 +84,21 @@ def test_kwarg_that_is_no_json_is_refused(yaml: str, said: str) -> None:
         ({"profiles": {"p": {"context": 9}}}, "profiles.p.context", "shares the loaded model"),
         ({"profiles": {"p": {"kv_bits": 8}}}, "profiles.p.kv_bits", "shares the loaded model"),
         ({"profiles": {"p": {"ttl_s": 9}}}, "profiles.p.ttl_s", "stands in the model"),
-        ({"profiles": {"p": {"reasoning": {}}}}, "profiles.p.reasoning", "not supported by this version"),
-        ({"defaults": {"tool_syntax": "x"}}, "defaults.tool_syntax", "not supported by this version"),
+        ({"profiles": {"p": {"reasoning": {"budgets": 1}}}}, "profiles.p.reasoning.budgets", "mean budget?"),
+        ({"defaults": {"reasoning": {"budget": -1}}}, "defaults.reasoning.budget", "expected `int` >= 0"),
+        ({"defaults": {"reasoning": {"effort": "none"}}}, "defaults.reasoning.effort", "one of minimal, low, medium"),
+        ({"defaults": {"reasoning": True}}, "defaults.reasoning", "expected `object`"),
+        ({"defaults": {"tool_syntax": "x"}}, "defaults.tool_syntax", "hermes"),
         ({"defaults": {"top_p": 1}}, "defaults.top_p", "under sampling"),
         ({"defaults": {"sampling": {"top_k": 1.5}}}, "defaults.sampling.top_k", "expected `int`"),
         ({"defaults": {"sampling": {"top_p": True}}}, "defaults.sampling.top_p", "expected `float`"),
         ({"defaults": {"system": ""}}, "defaults.system", "length >= 1"),
         ({"defaults": {"system": "\ud800"}}, "defaults.system", "half a surrogate pair"),
         ({"defaults": {"chat_template": "{{\ud800"}}, "defaults.chat_template", "half a surrogate pair"),
-        ({"models": [{**SIM, "overrides": {"tool_syntax": "x"}}]}, "models[0].overrides.tool_syntax", "not supported"),
+        ({"models": [{**SIM, "overrides": {"tool_syntax": "x"}}]}, "models[0].overrides.tool_syntax", "one of command"),
+        ({"models": [{**SIM, "tool_syntax": "hermes"}]}, "models[0].tool_syntax", "under the model's overrides"),
+        ({"models": [{**SIM, "reasoning": {}}]}, "models[0].reasoning", "under the model's overrides"),
+        ({"models": [{**SIM, "priority": "x"}]}, "models[0].priority", "one of interactive, normal, batch"),
         ({"models": [{**SIM, "overrides": {"context": 9}}]}, "models[0].overrides.context", "beside overrides"),
         ({"models": [{**SIM, "system": "x"}]}, "models[0].system", "under the model's overrides"),
         ({"models": [{**SIM, "top_k": 1}]}, "models[0].top_k", "under the model's overrides.sampling"),
@@ -98,3 +107,21 @@ def test_kwarg_that_is_no_json_is_refused(yaml: str, said: str) -> None:
 )
 def test_mistake_names_its_key_and_the_way_out(sections: dict[str, Any], key: str, said: str) -> None:
     assert said in problems_of(**sections)[key]
+
+
+def test_tool_syntaxes_are_those_of_the_engines() -> None:
+    assert list(get_args(ToolSyntaxName)) == sorted(syntax.name for syntax in SYNTAXES)
+
+
+def test_reasoning_and_tool_syntax_by_level_and_null_takes_away() -> None:
+    catalog = catalog_of(
+        defaults={"reasoning": {"enabled": True, "effort": "low", "budget": 100}, "tool_syntax": "hermes"},
+        profiles={"p": {"reasoning": {"effort": None, "budget": 0, "split": False}, "tool_syntax": None}},
+    )
+    plain, other = catalog.resolve("m").request, catalog.resolve("m@p").request
+    assert plain.reasoning == ReasoningSettings(enabled=True, effort="low", budget=100)
+    assert plain.tool_syntax == "hermes"
+    assert other.reasoning == ReasoningSettings(enabled=True, budget=0, split=False)
+    assert other.tool_syntax is None
+    assert origins(catalog, "m@p")["reasoning.budget"] == (0, "profile p")
+    assert origins(catalog, "m")["tool_syntax"] == ("hermes", "defaults")
