@@ -1,0 +1,137 @@
+"""The CUDA kernels on a CPU, thread by thread: what of them is right without a GPU. ``emulated_cuda.h`` stands for the device."""
+
+import ctypes
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engines.gguf.kernels.cuda.tile import Tile, gated_tile, tile_for
+from engines.gguf.quants import QuantType, quant_type
+from tests.engines.gguf.helpers_blocks import random_blocks
+
+COMPILER = shutil.which("g++") or shutil.which("c++")
+HALF, BFLOAT16 = "__half", "__nv_bfloat16"
+ROWS, COLUMNS = 203, 768
+TYPES = {name: quant_type(name) for name in ("Q4_K", "Q6_K", "Q5_0")}  # read directly, through the ring, of 32 weights
+# Rows of activations, whether they are bfloat16.
+CASES = ((1, True), (5, False), (20, True))
+SPLIT = (100, 5, 98)  # ROWS, as three matrices
+
+Floats = NDArray[np.float64]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def tile_of(quant: QuantType, kind: str, m: int, narrow: bool) -> Tile:
+    choose = gated_tile if kind == "gated" else tile_for
+    # As for a large matrix, which takes warps with several tiles of rows.
+    return choose(quant, 14336, COLUMNS, m, narrow=narrow)
+
+
+def dtypes(tile: Tile, narrow: bool) -> tuple[str, str, float]:
+    """Of activations as the kernel takes them, of the answer; and the factor."""
+    if not narrow:
+        return HALF, HALF, 1.0
+    return (BFLOAT16, BFLOAT16, 1.0) if tile.narrowed else (HALF, BFLOAT16, 16.0)
+
+
+def function(name: str, quant: QuantType, kind: str, m: int, narrow: bool) -> str:
+    tile = tile_of(quant, kind, m, narrow)
+    x, out, factor = dtypes(tile, narrow)
+    arguments = f"{{}}, m, {COLUMNS}, {{}}, {quant.row_bytes(COLUMNS)}, {factor}f"
+    if kind == "product":
+        tiles = -(-ROWS // tile.height)
+        call = f"kq_product<kq_{quant.name}, {tile.source}>({arguments.format('x, first, out', ROWS)})"
+    elif kind == "gated":
+        tiles = -(-ROWS // (tile.height // 2))
+        call = f"kq_gated<kq_{quant.name}, {tile.source}, kq_silu>({arguments.format('x, first, second, out', ROWS)})"
+    else:
+        tiles = sum(-(-rows // tile.height) for rows in SPLIT)
+        at = [sum(SPLIT[:i]) for i in range(3)]
+        blocks = ", ".join(f"first + {each * quant.row_bytes(COLUMNS)}" for each in at)
+        outs = ", ".join(f"out + m * {each}" for each in at)
+        arrays, rows = f"x, {blocks}, {outs}", ", ".join(map(str, SPLIT))
+        call = f"kq_joined<kq_{quant.name}, {tile.source}>({arguments.format(arrays, rows)})"
+    columns = -(-m // (8 * tile.columns))
+    return (
+        f'extern "C" void {name}(const {x}* x, const unsigned char* first, const unsigned char* second, {out}* out, int m) '
+        f"{{ run_grid({tiles}, {columns}, {tile.threads}, [=] {{ {call}; }}); }}\n"
+    )
+
+
+def label(quant: QuantType, kind: str, m: int, narrow: bool) -> str:
+    return f"{kind}_{quant.name}_{m}_{int(narrow)}"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if COMPILER is None:
+        pytest.skip("no C++ compiler")
+    folder: Path = tmp_path_factory.mktemp("emulated")
+    probe = [COMPILER, "-std=c++17", "-fsyntax-only", "-x", "c++", "-"]
+    if subprocess.run(probe, input=b"_Float16 half = 1;", capture_output=True).returncode:
+        pytest.skip("the C++ compiler has no _Float16")
+    here = Path(__file__).parent
+    for name in ("cuda_fp16.h", "cuda_bf16.h"):
+        (folder / name).write_text(f'#include "{here}/emulated_cuda.h"\n', encoding="utf-8")
+    source = files("engines.gguf.kernels.cuda")
+    text = "".join(f'#include "{source.joinpath(name)}"\n' for name in ("blocks.cuh", "accumulate.cuh", "product.cuh"))
+    text += "".join(
+        function(label(quant, kind, m, narrow), quant, kind, m, narrow)
+        for quant in TYPES.values()
+        for kind in ("product", "gated", "joined")
+        for m, narrow in CASES
+    )
+    (folder / "kernels.cpp").write_text(text, encoding="utf-8")
+    made = folder / "kernels.so"
+    command = [COMPILER, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}", "-o", str(made), "kernels.cpp"]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder)
+    return ctypes.CDLL(str(made))
+
+
+def aligned(values: NDArray[Scalar]) -> NDArray[Scalar]:
+    """A copy that begins at a multiple of 64 bytes."""
+    room = np.zeros(values.nbytes + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    copy: NDArray[Scalar] = room[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def bfloat16_bits(values: Floats) -> NDArray[np.uint16]:
+    return ((values.astype(np.float32).view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+
+
+def bfloat16_values(bits: NDArray[np.uint16]) -> Floats:
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize(("m", "narrow"), CASES)
+@pytest.mark.parametrize("kind", ["product", "gated", "joined"])
+@pytest.mark.parametrize("quant", TYPES.values(), ids=list(TYPES))
+def test_kernel_thread_by_thread(library: ctypes.CDLL, quant: QuantType, kind: str, m: int, narrow: bool) -> None:
+    taken, given, factor = dtypes(tile_of(quant, kind, m, narrow), narrow)
+    raws = [aligned(random_blocks(quant, ROWS, COLUMNS, seed=seed, scale=0.05)) for seed in (1, 2)]
+    weights = [quant.dequantize_numpy(raw).astype(np.float64) for raw in raws]
+    drawn = np.random.default_rng(3).standard_normal((m, COLUMNS))
+    drawn = bfloat16_values(bfloat16_bits(drawn)) if narrow else drawn.astype(np.float16).astype(np.float64)
+    x: NDArray[Any] = (
+        aligned(bfloat16_bits(drawn)) if taken == BFLOAT16 else aligned((drawn / factor).astype(np.float16))
+    )
+    out = aligned(np.full(m * ROWS, 0x7FFF, np.uint16))  # not a number
+    pointers = [ctypes.c_void_p(each.ctypes.data) for each in (x, *raws, out)]
+    library[label(quant, kind, m, narrow)](*pointers, m)
+    got = bfloat16_values(out) if given == BFLOAT16 else out.view(np.float16).astype(np.float64)
+    expected = drawn @ weights[0].T
+    if kind == "gated":
+        expected = expected / (1 + np.exp(-expected)) * (drawn @ weights[1].T)
+    elif kind == "joined":
+        parts = np.split(expected, np.cumsum(SPLIT)[:-1], axis=1)
+        expected = np.concatenate([part.reshape(-1) for part in parts])
+    error = np.linalg.norm(got - expected.reshape(-1)) / np.linalg.norm(expected)
+    assert error < (4e-3 if narrow else 2e-3)
