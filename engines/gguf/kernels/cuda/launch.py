@@ -150,7 +150,7 @@ def _header() -> str:
 
 
 def _compiles(header: str) -> bool:
-    # Whole blocks of 32 weights and one thread: what is asked is only whether there is anything to call.
+    # One thread that calls one function: all that is asked is whether the files were found.
     probe = _made("probe", header, ["bits"], ["out"], "out[0] = (int)kq_half_bits((unsigned short)bits[0]);", 1, 0)
     try:
         outputs = probe(
