@@ -146,13 +146,15 @@ class GgufTokenizer:
         detokenizer = self.detokenizer(skip_special=skip_special)
         return "".join([detokenizer.add(id) for id in ids]) + detokenizer.finish()
 
-    def detokenizer(self, *, skip_special: bool = True, keep_leading_space: bool = False) -> StreamingDetokenizer:
-        """A new one, for one answer.
+    def detokenizer(
+        self, *, skip_special: bool = True, keep_leading_space: bool = False, shown: frozenset[int] = frozenset()
+    ) -> StreamingDetokenizer:
+        """A new one, for one answer. Of the control tokens it skips, ``shown`` are spelled out after all.
 
         A SentencePiece tokenizer puts a space before a text; decoding takes it off again. ``keep_leading_space`` leaves it,
         for an answer that goes on where its prompt's text ends.
         """
-        skipped = self.special_ids if skip_special else frozenset[int]()
+        skipped = self.special_ids - shown if skip_special else frozenset[int]()
         strip_space = self._model.add_space_prefix and not keep_leading_space
         return StreamingDetokenizer(self.token_bytes, skipped, strip_space=strip_space)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -15,14 +14,15 @@ from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
 from engines.text.adapt import FusedAttention
 from engines.text.batcher import Batcher, LanguageModel
+from engines.text.constraints.planner import ConstraintPlanner
+from engines.text.constraints.vocabulary import GrammarVocabulary
 from engines.text.echo import EchoedPrompt
 from engines.text.logprobs import TokenScore
-from engines.text.preparation import PreparedText, RequestPreparer, Tokenizer
+from engines.text.preparation import PreparedText, PromptEncoder, RequestPreparer, Tokenizer
 from engines.text.row import Row, RowEvent, RowFailed, RowPrompt, RowRead, RowRefused, RowStarted, RowStopped, RowToken
 from engines.text.sequence import TextSequence
 from engines.wire import (
     Admitted,
-    ChatPrompt,
     Event,
     Failed,
     Finished,
@@ -49,7 +49,7 @@ class GgufTextEngine:
     Args:
         model: the mlx-lm model.
         tokenizer: of the same checkpoint.
-        encode_chat: a chat prompt to token ids, by the model's template.
+        chat: a chat prompt to token ids, by the model's template.
         eos_ids: every token that ends an answer.
         info: what is announced; its width and context are obeyed.
         kv_cost: what a row's caches take.
@@ -62,7 +62,7 @@ class GgufTextEngine:
         self,
         model: LanguageModel,
         tokenizer: Tokenizer,
-        encode_chat: Callable[[ChatPrompt], Sequence[int]],
+        chat: PromptEncoder,
         eos_ids: frozenset[int],
         info: EngineInfo,
         kv_cost: KvCost,
@@ -75,7 +75,8 @@ class GgufTextEngine:
         self._attention.open()
         self._info = info
         self._tokenizer = tokenizer
-        self._preparer = RequestPreparer(tokenizer, encode_chat, info.context)
+        planner = ConstraintPlanner(GrammarVocabulary(tokenizer, eos_ids))
+        self._preparer = RequestPreparer(tokenizer, chat, planner, info.context)
         self._batcher = Batcher(
             model,
             width=info.width,
@@ -106,8 +107,14 @@ class GgufTextEngine:
 
     def submit(self, request_id: int, prepared: PreparedText) -> None:
         """Queues a prepared request. One that asks for nothing but its prompt is answered by the next step."""
-        detokenizer = self._tokenizer.detokenizer(keep_leading_space=prepared.continues)
-        sequence = TextSequence(request_id, len(prepared.tokens), detokenizer, prepared.stop)
+        sequence = TextSequence(
+            request_id,
+            len(prepared.tokens),
+            self._tokenizer.detokenizer(keep_leading_space=prepared.continues, shown=prepared.shown),
+            prepared.stop,
+            prepared.parser(),
+            one_call=prepared.one_call,
+        )
         scores_prompt = prepared.echo is not None and prepared.sampling.logprobs is not None
         if prepared.echo is not None:
             sequence.echo = EchoedPrompt(
@@ -129,6 +136,7 @@ class GgufTextEngine:
                 least_tokens=prepared.least_tokens,
                 expected_tokens=prepared.expected_tokens,
                 sampling=prepared.sampling,
+                constraint=prepared.constraint,
                 siblings=prepared.siblings,
                 scores_prompt=scores_prompt,
             )
@@ -253,16 +261,15 @@ class GgufTextEngine:
     def _advance(self, sequence: TextSequence, event: RowToken) -> list[Event]:
         if event.finish == "stop":
             sequence.end(event.token)
-            return self._finish(sequence, "stop")
+            return self._finish(sequence, sequence.reason)
         sequence.push(event.token, None if event.score is None else self._logprob(event.token, event.score))
-        if sequence.stop_sequence is not None:
+        if sequence.over:
             self._batcher.cancel(sequence.request_id)
-            return self._finish(sequence, "stop")
+            return self._finish(sequence, sequence.reason)
         if event.finish == "length":
             sequence.end()
             return self._finish(sequence, "length")
-        delta = sequence.take()
-        return [] if delta is None else [delta]
+        return [*sequence.take()]
 
     def _logprob(self, token: int, score: TokenScore | None) -> TokenLogprob:
         """As the wire has it. A model may have more logits than its vocabulary has tokens."""
@@ -273,13 +280,12 @@ class GgufTextEngine:
         return TokenLogprob(token, raw(token), score.logprob, top)
 
     def _finish(self, sequence: TextSequence, reason: FinishReason) -> list[Event]:
-        """The last delta and the terminal event. Text that completed a stop string at its very end stopped by it."""
+        """The last deltas and the terminal event. Text that completed a stop string at its very end stopped by it."""
         events: list[Event] = []
         if reason != "cancelled":
-            if sequence.stop_sequence is not None:
-                reason = "stop"
-            delta = sequence.take()
-            events += [] if delta is None else [delta]
+            if sequence.over:
+                reason = sequence.reason
+            events += sequence.take()
         del self._sequences[sequence.request_id]
         events.append(
             Finished(

@@ -78,7 +78,7 @@ def generic_messages(messages: Sequence[Mapping[str, Any]], system: str) -> list
             result.append(dict(message))
     for message in result:
         message.pop("_results", None)
-    return result if told else [{"role": "system", "content": system}, *result]
+    return result if told or not system else [{"role": "system", "content": system}, *result]
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
     return GgufTextEngine(
         built.model,
         tokenizer,
-        chat.tokens,
+        chat,
         tokenizer.eos_ids | chat.end_of_turn_ids(),
         info,
         KvCost(built.kv_bytes_per_token, built.kv_window_bytes_per_token, built.kv_window_tokens),

@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from engines.errors import ContextLengthExceeded, InvalidField, UnsupportedParameter
 from engines.scheduling.growth import OPEN_ANSWER
+from engines.text.answer_form import AnswerForm
+from engines.text.chat_prompt import EncodedChat
+from engines.text.constraints.planner import ConstraintPlanner
+from engines.text.constraints.row_constraint import ConstraintPlan
+from engines.text.constraints.vocabulary import VocabularyTokenizer
 from engines.text.detokenizer import Detokenizer
+from engines.text.output import OutputParser
 from engines.text.sampling import SamplingParameters
-from engines.wire import ChatPrompt, InfillPrompt, Prompt, Sampling, TextPrompt, TextRequest
+from engines.wire import (
+    ChatPrompt,
+    InfillPrompt,
+    Prompt,
+    Reasoning,
+    Sampling,
+    TextPrompt,
+    TextRequest,
+    TokenPrompt,
+    Tool,
+    ToolUse,
+)
 
-__all__ = ["PreparedText", "RequestPreparer", "Tokenizer"]
+__all__ = ["PreparedText", "PromptEncoder", "RequestPreparer", "Tokenizer"]
+
+_FORMS = 16  # kinds of answers whose marks' tokens are kept: by call syntax, mostly one or two a model
 
 
-class Tokenizer(Protocol):
+class Tokenizer(VocabularyTokenizer, Protocol):
     """What the engine asks of a tokenizer; :class:`engines.gguf.tokenizer.GgufTokenizer` is one."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def encode(self, text: str) -> list[int]: ...
 
     def encode_infill(self, prefix: str, suffix: str) -> list[int] | None: ...
 
-    def detokenizer(self, *, keep_leading_space: bool = False) -> Detokenizer: ...
+    def detokenizer(self, *, keep_leading_space: bool = False, shown: frozenset[int] = frozenset()) -> Detokenizer: ...
 
-    def token_bytes(self, id: int) -> bytes: ...
+
+class PromptEncoder(Protocol):
+    """Chat prompts to ids, by the model's template; :class:`engines.text.chat_prompt.ChatEncoder` is one."""
+
+    def encode(self, prompt: ChatPrompt, tools: ToolUse | None, reasoning: Reasoning) -> EncodedChat: ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +63,17 @@ class PreparedText:
     siblings: int | None
     echo: str | None  # the prompt's text, where it comes first in the answer
     continues: bool  # the answer goes on where the prompt's text ends, so a space that begins it is kept
+    form: AnswerForm  # how its answer is read
+    tools: tuple[Tool, ...]  # those that it may call
+    split: bool  # thinking is told apart from content
+    whole: bool  # nobody reads the answer before its end
+    one_call: bool  # the first call ends it
+    shown: frozenset[int]  # control tokens that are marks to the reader of the answer
+    constraint: ConstraintPlan | None  # what its answer is bound to
+
+    def parser(self) -> OutputParser | None:
+        """A new one for the answer."""
+        return self.form.parser(self.tools, split=self.split, whole=self.whole)
 
 
 class RequestPreparer:
@@ -51,14 +81,17 @@ class RequestPreparer:
 
     Args:
         tokenizer: of the checkpoint.
-        encode_chat: a chat prompt to token ids, by the model's template.
+        chat: a chat prompt to token ids, by the model's template.
+        planner: what binds answers.
         context: tokens of prompt and answer together at most.
     """
 
-    def __init__(self, tokenizer: Tokenizer, encode_chat: Callable[[ChatPrompt], Sequence[int]], context: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, chat: PromptEncoder, planner: ConstraintPlanner, context: int) -> None:
         self._tokenizer = tokenizer
-        self._encode_chat = encode_chat
+        self._chat = chat
+        self._planner = planner
         self._context = context
+        self._shown = lru_cache(_FORMS)(self._spelled)
 
     def prepare(self, request: TextRequest) -> PreparedText:
         """ContextLengthExceeded, InvalidField, UnsupportedParameter, or what the template raises."""
@@ -68,7 +101,8 @@ class RequestPreparer:
         if asked is not None and asked < (0 if request.echo else 1):
             raise InvalidField(f"max_tokens is {asked}; it must be at least 1, or 0 beside echo", param="max_tokens")
         sampling = self._sampling(request)
-        tokens = tuple(self._tokens(request))
+        encoded = self._encode(request)
+        tokens, form = tuple(encoded.tokens), encoded.form
         room = self._context - len(tokens)
         if room < (0 if asked == 0 else 1):
             raise ContextLengthExceeded(
@@ -96,7 +130,21 @@ class RequestPreparer:
             siblings=request.siblings,
             echo=self._text(request.prompt, tokens) if request.echo else None,
             continues=not (isinstance(request.prompt, ChatPrompt) and request.prompt.add_generation_prompt),
+            form=form,
+            tools=() if request.tools is None else request.tools.tools,
+            split=request.reasoning.split,
+            whole=request.whole,
+            one_call=request.tools is not None and not request.tools.parallel,
+            shown=self._shown(form.marks),
+            constraint=self._planner.plan(request, form),
         )
+
+    def _spelled(self, marks: tuple[str, ...]) -> frozenset[int]:
+        """The control tokens of which marks are made."""
+        if not marks:
+            return frozenset()
+        joined, raw = " ".join(marks).encode(), self._tokenizer.token_bytes
+        return frozenset(id for id in self._tokenizer.special_ids if raw(id) in joined)
 
     def _sampling(self, request: TextRequest) -> SamplingParameters:
         sampling: Sampling = request.sampling
@@ -115,11 +163,19 @@ class RequestPreparer:
             logprobs=request.logprobs,
         )
 
-    def _tokens(self, request: TextRequest) -> Sequence[int]:
+    def _encode(self, request: TextRequest) -> EncodedChat:
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
-            tokens = self._encode_chat(prompt)
-        elif isinstance(prompt, TextPrompt):
+            encoded = self._chat.encode(prompt, request.tools, request.reasoning)
+        else:
+            encoded = EncodedChat(self._tokens(prompt), AnswerForm())
+        if not encoded.tokens:
+            field = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+            raise InvalidField(f"{field}: empty, there is nothing to continue", param=field)
+        return encoded
+
+    def _tokens(self, prompt: TextPrompt | TokenPrompt | InfillPrompt) -> list[int]:
+        if isinstance(prompt, TextPrompt):
             tokens = self._tokenizer.encode(prompt.text)
         elif isinstance(prompt, InfillPrompt):
             infill = self._tokenizer.encode_infill(prompt.prefix, prompt.suffix)
@@ -130,12 +186,9 @@ class RequestPreparer:
                 )
             tokens = infill
         else:
-            tokens = prompt.tokens
+            tokens = list(prompt.tokens)
             for token in tokens:
                 self._check_token("prompt", token)
-        if not tokens:
-            field = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
-            raise InvalidField(f"{field}: empty, there is nothing to continue", param=field)
         return tokens
 
     def _text(self, prompt: Prompt, tokens: Sequence[int]) -> str:

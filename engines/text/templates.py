@@ -80,6 +80,10 @@ class ChatTemplate:
         """False for a base model, which cannot chat."""
         return self._source is not None
 
+    def source(self, *, with_tools: bool) -> str | None:
+        """The Jinja that renders a conversation; None for a base model."""
+        return self._tool_use if with_tools else self._source
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -97,7 +101,7 @@ class ChatTemplate:
 
         NoChatTemplate, or TemplateRefused with the template's own words.
         """
-        source = self._tool_use if variables.get("tools") else self._source
+        source = self.source(with_tools=bool(variables.get("tools")))
         if source is None:
             raise NoChatTemplate
         check_variables(variables)

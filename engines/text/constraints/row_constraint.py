@@ -28,7 +28,7 @@ __all__ = ["ConstraintPlan", "RowConstraint"]
 _LINE_BREAKS = 2  # behind a closing mark
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConstraintPlan:
     """What a row is bound to. At least one of ``grammar`` and ``budget`` is given.
 
@@ -38,6 +38,7 @@ class ConstraintPlan:
         marks: of a model that may think in this answer; None where it does not.
         opened: the prompt ends inside thinking.
         budget: tokens of thinking after which it is closed.
+        kept_back: tokens that may not come in thinking, where a grammar waits behind it; None: none.
     """
 
     vocabulary: GrammarVocabulary
@@ -45,6 +46,7 @@ class ConstraintPlan:
     marks: ThinkingMarks | None = None
     opened: bool = False
     budget: int | None = None
+    kept_back: Bits | None = None
 
 
 class _Phase(Enum):
@@ -135,9 +137,10 @@ class RowConstraint:
                 bits |= self._marks.begin(self._text)
             case _Phase.THINKING:
                 bits &= ~self._marks.beyond(self._text)
-                grammar, vocabulary = self._plan.grammar, self._plan.vocabulary
-                if grammar is not None and not grammar.accepts_nothing:
-                    bits &= ~vocabulary.end_bits
+                if self._plan.kept_back is not None:
+                    bits &= ~self._plan.kept_back
+                if self._plan.grammar is not None and not self._plan.grammar.accepts_nothing:
+                    bits &= ~self._plan.vocabulary.end_bits
             case _Phase.CLOSING:
                 bits[:] = bits_of(self._marks.closing[self._closed : self._closed + 1], self.vocabulary_size)
             case _Phase.BEHIND:

@@ -11,12 +11,27 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvCost
+from engines.text.answer_form import AnswerForm
+from engines.text.chat_prompt import EncodedChat
 from engines.text.engine import GgufTextEngine
-from engines.wire import Admitted, Event, Finished, Sampling, TextDelta, TextRequest, TokenPrompt
+from engines.wire import (
+    Admitted,
+    ChatPrompt,
+    Event,
+    Finished,
+    Reasoning,
+    Sampling,
+    TextDelta,
+    TextRequest,
+    TokenPrompt,
+    ToolUse,
+)
 from tests.engines.text.helpers_rows import stock_model
 
 __all__ = [
     "GREEDY",
+    "PLAIN",
+    "ScriptChat",
     "ScriptDetokenizer",
     "ScriptModel",
     "ScriptTokenizer",
@@ -29,6 +44,7 @@ __all__ = [
 ]
 
 GREEDY = Sampling(temperature=0.0)
+PLAIN = AnswerForm()
 
 
 class ScriptDetokenizer:
@@ -51,7 +67,11 @@ class ScriptTokenizer:
         self.vocab_size = len(pieces) + 1
         self.kept_spaces = list[bool]()
 
-    def encode(self, text: str) -> list[int]:
+    @property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset({len(self.pieces)})
+
+    def encode(self, text: str, **options: Any) -> list[int]:
         return [0] * len(text)
 
     def encode_infill(self, prefix: str, suffix: str) -> list[int] | None:
@@ -60,9 +80,22 @@ class ScriptTokenizer:
     def token_bytes(self, id: int) -> bytes:
         return [*self.pieces, b"<eos>"][id]
 
-    def detokenizer(self, *, keep_leading_space: bool = False) -> ScriptDetokenizer:
+    def token_text(self, id: int) -> str:
+        return self.token_bytes(id).decode("utf-8", "replace")
+
+    def detokenizer(self, *, keep_leading_space: bool = False, **options: Any) -> ScriptDetokenizer:
         self.kept_spaces.append(keep_leading_space)
         return ScriptDetokenizer(self.pieces)
+
+
+class ScriptChat:
+    """A zero a character; answers are read as ``form`` says."""
+
+    def __init__(self, form: AnswerForm) -> None:
+        self.form = form
+
+    def encode(self, prompt: ChatPrompt, tools: ToolUse | None, reasoning: Reasoning) -> EncodedChat:
+        return EncodedChat([0] * sum(len(message.content or "") for message in prompt.messages), self.form)
 
 
 class ScriptModel:
@@ -89,12 +122,13 @@ def script_engine(
     width: int = 4,
     grant: int | None = None,
     tokenizer: ScriptTokenizer | None = None,
+    form: AnswerForm = PLAIN,
 ) -> GgufTextEngine:
     tokenizer = tokenizer or ScriptTokenizer(pieces)
     return GgufTextEngine(
         ScriptModel(tokenizer.vocab_size),
         tokenizer,
-        lambda prompt: [0] * sum(len(message.content or "") for message in prompt.messages),
+        ScriptChat(form),
         frozenset({tokenizer.vocab_size - 1}),
         EngineInfo(kv_bytes_per_token=1, context=context, width=width, kernels="portable", device="cpu"),
         KvCost(1),

@@ -50,6 +50,9 @@ class Characters:
     def token_bytes(self, id: int) -> bytes:
         return b"<eos>" if id == EOS else b"\n" if id == EOS - 1 else bytes([32 + id])
 
+    def token_text(self, id: int) -> str:
+        return self.token_bytes(id).decode()
+
     def encode(
         self, text: str, *, add_bos: bool | None = None, parse_special: bool = False, at_start: bool = True
     ) -> list[int]:

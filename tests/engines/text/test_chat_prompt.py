@@ -49,10 +49,13 @@ def test_tokens_reads_the_template_s_control_tokens() -> None:
 
 
 def test_tokens_read_a_message_that_only_calls_tools_as_empty() -> None:
-    chat, tokenizer = encoder("{% for message in messages %}{{ message.role + ':' + message.content }}{% endfor %}")
+    shows_calls = "{% if message.tool_calls %}!{% endif %}"
+    chat, tokenizer = encoder(
+        "{% for message in messages %}{{ message.role + ':' + message.content }}" + shows_calls + "{% endfor %}"
+    )
     calls = {"tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "{}"}}]}
     ids = chat.tokens(prompt(("user", "hi"), ("assistant", None, calls)))
-    assert tokenizer.decode(ids) == "user:hiassistant:"
+    assert tokenizer.decode(ids) == "user:hiassistant:!"
 
 
 @pytest.mark.parametrize(

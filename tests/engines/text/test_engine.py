@@ -27,6 +27,8 @@ from engines.wire import (
     Usage,
 )
 from tests.engines.text.helpers_engine import (
+    PLAIN,
+    ScriptChat,
     ScriptDetokenizer,
     ScriptModel,
     ScriptTokenizer,
@@ -239,7 +241,7 @@ def test_unknown_and_finished_requests_are_ignored() -> None:
 class FaultyTokenizer(ScriptTokenizer):
     """Its detokeniser breaks at token 3."""
 
-    def detokenizer(self, *, keep_leading_space: bool = False) -> ScriptDetokenizer:
+    def detokenizer(self, *, keep_leading_space: bool = False, **options: Any) -> ScriptDetokenizer:
         return ScriptDetokenizer(self.pieces[:3])
 
 
@@ -261,7 +263,7 @@ def test_a_broken_forward_pass_fails_every_request_and_then_the_engine() -> None
     tokenizer = ScriptTokenizer(["x"] * 50)
     model = ScriptModel(tokenizer.vocab_size)
     info = EngineInfo(kv_bytes_per_token=1, context=100, width=1, kernels="portable", device="cpu")
-    engine = GgufTextEngine(model, tokenizer, lambda prompt: [], frozenset(), info, KvCost(1))
+    engine = GgufTextEngine(model, tokenizer, ScriptChat(PLAIN), frozenset(), info, KvCost(1))
     submit(engine, 1, ask())
     submit(engine, 2, ask())
     while not text_of(engine.step(), 1):
@@ -358,7 +360,7 @@ def test_a_preempted_request_is_admitted_once_and_its_text_is_whole() -> None:
 def real_engine() -> GgufTextEngine:
     tokenizer = ScriptTokenizer(["x"] * (VOCABULARY - 1))
     info = EngineInfo(kv_bytes_per_token=512, context=500, width=2, kernels="portable", device="cpu")
-    return GgufTextEngine(stock_model("llama"), tokenizer, lambda prompt: [], frozenset({EOS}), info, KvCost(512))
+    return GgufTextEngine(stock_model("llama"), tokenizer, ScriptChat(PLAIN), frozenset({EOS}), info, KvCost(512))
 
 
 def test_kv_is_measured_while_rows_run_and_gone_after() -> None:

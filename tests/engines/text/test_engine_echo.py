@@ -29,7 +29,7 @@ PIECES = ["a", "b", "c", "d", "e", "f"]
 class SpellingTokenizer(ScriptTokenizer):
     """Text is encoded letter by letter; upper case as lower, so that the tokens do not spell what was written."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, **options: Any) -> list[int]:
         return [self.pieces.index(letter.lower().encode()) for letter in text]
 
     def encode_infill(self, prefix: str, suffix: str) -> list[int] | None:
@@ -125,7 +125,7 @@ def test_a_long_prompt_s_deltas_carry_its_tokens_with_their_own_text() -> None:
 
 def test_a_prompt_whose_tokens_spell_more_than_was_written_is_still_echoed_exactly() -> None:
     class Verbose(ScriptTokenizer):
-        def encode(self, text: str) -> list[int]:
+        def encode(self, text: str, **options: Any) -> list[int]:
             return [0] * (3 * len(text))
 
     engine = script_engine(PIECES, tokenizer=Verbose(PIECES))

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.text.sequence import TextSequence
+from engines.text.sequence import Delta, TextSequence
 from engines.text.stops import StopMatcher
 from engines.wire import TextDelta, TokenLogprob
 from tests.engines.text.helpers_engine import ScriptDetokenizer
@@ -25,17 +25,17 @@ def split(text: str, cuts: list[int]) -> list[bytes]:
 def deltas(pieces: list[bytes], stops: list[str], pauses: list[bool]) -> tuple[TextSequence, list[TextDelta]]:
     """What a sequence answers for tokens 0, 1, …; it is asked after each token for which there is a pause, and at the end."""
     sequence = TextSequence(1, 3, ScriptDetokenizer(pieces), stops)
-    taken: list[TextDelta | None] = []
+    taken: list[Delta] = []
     for token, piece in enumerate(pieces):
         sequence.push(token, TokenLogprob(token, piece, -float(token)))
         if sequence.stop_sequence is not None:
             break
         if pauses[token % len(pauses)]:
-            taken.append(sequence.take())
+            taken += sequence.take()
     else:
         sequence.end()
-    taken.append(sequence.take())
-    return sequence, [delta for delta in taken if delta is not None]
+    taken += sequence.take()
+    return sequence, [delta for delta in taken if isinstance(delta, TextDelta)]
 
 
 TEXTS = st.text(ALPHABET, max_size=20)
