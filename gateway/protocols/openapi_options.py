@@ -15,7 +15,18 @@ from gateway.protocols.options import MAX_STOP_CHARS, MAX_STOPS, MAX_TOKENS, Opt
 from gateway.protocols.reasoning_options import ALL_EFFORTS, REASONING_FORMATS
 from gateway.protocols.tool_options import MAX_TOOLS, TOOL_NAME
 
-__all__ = ["CHAT", "COMPLETIONS", "DETOKENIZE", "TOKENIZE", "UNLOAD", "Schema", "body_schema"]
+__all__ = [
+    "CHAT",
+    "COMPLETIONS",
+    "DETOKENIZE",
+    "TOKENIZE",
+    "UNLOAD",
+    "Schema",
+    "array",
+    "body_schema",
+    "integer",
+    "record",
+]
 
 Schema = dict[str, Any]
 
@@ -25,7 +36,7 @@ _NAME: Schema = {"type": "string", "minLength": 1}
 _OBJECT: Schema = {"type": "object"}
 
 
-def _integer(low: int, high: int) -> Schema:
+def integer(low: int, high: int) -> Schema:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
@@ -33,11 +44,11 @@ def _number(low: float, high: float) -> Schema:
     return {"type": "number", "minimum": low, "maximum": high}
 
 
-def _array(items: Schema, **limits: int) -> Schema:
+def array(items: Schema, **limits: int) -> Schema:
     return {"type": "array", "items": items, **limits}
 
 
-def _record(properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
+def record(properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
     """An object of these properties only; the others than ``required`` may be null."""
     needed = sorted(required)
     schema: Schema = {
@@ -62,13 +73,13 @@ def _or_null(schema: Schema) -> Schema:
 
 _MODEL: Schema = {**_NAME, "description": "An id or alias of the registry, or id@profile."}
 _STOP_TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
-_TOKEN: Schema = _integer(0, 2**31 - 1)
-_TOKENS: Schema = _array(_TOKEN, minItems=1)
+_TOKEN: Schema = integer(0, 2**31 - 1)
+_TOKENS: Schema = array(_TOKEN, minItems=1)
 
 _PART: Schema = {
     "anyOf": [
-        _record({"type": {"enum": ["text", "input_text"]}, "text": _STRING}, ("type", "text")),
-        _record({"type": {"const": "refusal"}, "refusal": _STRING}, ("type", "refusal")),
+        record({"type": {"enum": ["text", "input_text"]}, "text": _STRING}, ("type", "text")),
+        record({"type": {"const": "refusal"}, "refusal": _STRING}, ("type", "refusal")),
     ]
 }
 _CALL: Schema = {
@@ -84,15 +95,15 @@ _CALL: Schema = {
     },
     "required": ["function", "id", "type"],
 }
-_CONTENT: Schema = {"anyOf": [_STRING, _array(_PART, minItems=1)]}
-_MESSAGES: Schema = _array(
+_CONTENT: Schema = {"anyOf": [_STRING, array(_PART, minItems=1)]}
+_MESSAGES: Schema = array(
     {
         "anyOf": [
-            _record(
+            record(
                 {"role": {"enum": ["system", "developer", "user"]}, "content": _CONTENT, "name": _STRING},
                 ("role", "content"),
             ),
-            _record(
+            record(
                 {
                     "role": {"const": "assistant"},
                     "content": _CONTENT,
@@ -103,17 +114,17 @@ _MESSAGES: Schema = _array(
                 },
                 ("role", "content"),
             ),
-            _record(
+            record(
                 {
                     "role": {"const": "assistant"},
                     "content": _CONTENT,
                     "reasoning": _STRING,
                     "reasoning_content": _STRING,
-                    "tool_calls": _array(_CALL, minItems=1),
+                    "tool_calls": array(_CALL, minItems=1),
                 },
                 ("role", "tool_calls"),
             ),
-            _record(
+            record(
                 {
                     "role": {"const": "tool"},
                     "content": _CONTENT,
@@ -136,16 +147,16 @@ _TEXT_OPTIONS: dict[str, Schema] = {
     },
     "min_p": _number(0, 1),
     "model": _MODEL,
-    "n": _integer(1, 128),
+    "n": integer(1, 128),
     "presence_penalty": _number(-2, 2),
     "priority": {"enum": list(get_args(Priority))},
     "repetition_penalty": _number(0.01, 10),
-    "seed": _integer(-(2**63), 2**63 - 1),
-    "stop": {"anyOf": [_STOP_TEXT, _array(_STOP_TEXT, maxItems=MAX_STOPS)]},
+    "seed": integer(-(2**63), 2**63 - 1),
+    "stop": {"anyOf": [_STOP_TEXT, array(_STOP_TEXT, maxItems=MAX_STOPS)]},
     "stream": _BOOLEAN,
-    "stream_options": _record({"include_usage": _BOOLEAN, "include_obfuscation": _BOOLEAN}),
+    "stream_options": record({"include_usage": _BOOLEAN, "include_obfuscation": _BOOLEAN}),
     "temperature": _number(0, 2),
-    "top_k": _integer(0, MAX_TOKENS),
+    "top_k": integer(0, MAX_TOKENS),
     "top_p": _number(0, 1),
 }
 
@@ -164,7 +175,7 @@ _ALLOWED: Schema = {
         "type": {"const": "allowed_tools"},
         "allowed_tools": {
             "type": "object",
-            "properties": {"mode": {"enum": ["auto", "required"]}, "tools": _array(_ONE_FUNCTION, minItems=1)},
+            "properties": {"mode": {"enum": ["auto", "required"]}, "tools": array(_ONE_FUNCTION, minItems=1)},
             "required": ["mode", "tools"],
         },
     },
@@ -191,15 +202,15 @@ _TOOL: Schema = {
 _TOOL_OPTIONS: dict[str, Schema] = {
     "parallel_tool_calls": _BOOLEAN,
     "tool_choice": {"anyOf": [{"enum": ["none", "auto", "required"]}, _ONE_FUNCTION, _ALLOWED]},
-    "tools": _array(_TOOL, maxItems=MAX_TOOLS),
+    "tools": array(_TOOL, maxItems=MAX_TOOLS),
 }
 
 _SCHEMA: Schema = {"type": ["object", "boolean"], "description": "A JSON Schema."}
 _SCHEMA_OR_TEXT: Schema = {"anyOf": [_SCHEMA, {**_NAME, "description": "A JSON Schema's text."}]}
 _LARK: Schema = {**_NAME, "description": "A grammar in Lark."}
 _REGEX: Schema = {**_NAME, "description": "A regular expression for the whole text."}
-_ALTERNATIVES: Schema = _array(_NAME, minItems=1, maxItems=MAX_ALTERNATIVES)
-_NAMED_SCHEMA = _record(
+_ALTERNATIVES: Schema = array(_NAME, minItems=1, maxItems=MAX_ALTERNATIVES)
+_NAMED_SCHEMA = record(
     {"name": _TOOL_NAME, "description": _STRING, "schema": _SCHEMA, "strict": _BOOLEAN}, ("name", "schema")
 )
 _GRAMMAR_OPTIONS: dict[str, Schema] = {
@@ -225,7 +236,7 @@ _GRAMMAR_OPTIONS: dict[str, Schema] = {
         ]
     },
     "structured_outputs": {
-        **_record(
+        **record(
             {
                 "choice": _ALTERNATIVES,
                 "grammar": _LARK,
@@ -238,11 +249,11 @@ _GRAMMAR_OPTIONS: dict[str, Schema] = {
     },
 }
 
-_BUDGET: Schema = _integer(0, MAX_TOKENS)
+_BUDGET: Schema = integer(0, MAX_TOKENS)
 _EFFORT: Schema = {"enum": list(ALL_EFFORTS)}
 _REASONING_OPTIONS: dict[str, Schema] = {
     "include_reasoning": _BOOLEAN,
-    "reasoning": _record({"effort": _EFFORT, "enabled": _BOOLEAN, "exclude": _BOOLEAN, "max_tokens": _BUDGET}),
+    "reasoning": record({"effort": _EFFORT, "enabled": _BOOLEAN, "exclude": _BOOLEAN, "max_tokens": _BUDGET}),
     "reasoning_effort": _EFFORT,
     "reasoning_format": {"enum": list(REASONING_FORMATS)},
     "thinking_budget": _BUDGET,
@@ -258,20 +269,20 @@ CHAT: dict[str, Schema] = {
     "chat_template_kwargs": _OBJECT,
     "continue_final_message": _BOOLEAN,
     "logprobs": _BOOLEAN,
-    "max_completion_tokens": _integer(1, MAX_TOKENS),
-    "max_tokens": _integer(1, MAX_TOKENS),
+    "max_completion_tokens": integer(1, MAX_TOKENS),
+    "max_tokens": integer(1, MAX_TOKENS),
     "messages": _MESSAGES,
-    "top_logprobs": _integer(0, 20),
+    "top_logprobs": integer(0, 20),
 }
 
 COMPLETIONS: dict[str, Schema] = {
     **_TEXT_OPTIONS,
     **_GRAMMAR_OPTIONS,
-    "best_of": _integer(1, 20),
+    "best_of": integer(1, 20),
     "echo": _BOOLEAN,
-    "logprobs": {"anyOf": [_integer(0, 5), {"const": False}]},
-    "max_tokens": {**_integer(0, MAX_TOKENS), "description": "0 beside echo only."},
-    "prompt": {"anyOf": [_STRING, _TOKENS, _array({"anyOf": [_STRING, _TOKENS]}, minItems=1)]},
+    "logprobs": {"anyOf": [integer(0, 5), {"const": False}]},
+    "max_tokens": {**integer(0, MAX_TOKENS), "description": "0 beside echo only."},
+    "prompt": {"anyOf": [_STRING, _TOKENS, array({"anyOf": [_STRING, _TOKENS]}, minItems=1)]},
     "suffix": _STRING,
 }
 
@@ -291,7 +302,7 @@ TOKENIZE: dict[str, Schema] = {
     "with_pieces": _BOOLEAN,
 }
 
-DETOKENIZE: dict[str, Schema] = {"model": TOKENIZE["model"], "tokens": _array(_TOKEN)}
+DETOKENIZE: dict[str, Schema] = {"model": TOKENIZE["model"], "tokens": array(_TOKEN)}
 
 UNLOAD: dict[str, Schema] = {"mode": {"enum": ["drain", "abort", "force"]}, "deadline_s": _number(0, 86_400)}
 
@@ -306,4 +317,4 @@ def body_schema(
     for name, neutral in tables.refused.items():
         if neutral:
             properties[name] = {"enum": list(neutral), "description": "Refused, but for what asks for nothing."}
-    return _record(properties, required)
+    return record(properties, required)
