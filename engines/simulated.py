@@ -1,7 +1,8 @@
 """An engine with a set size, load time and speed, and no model: for rehearsing a registry, and for tests.
 
-It answers every prompt with the words ``w0 w1 w2 …``, one a token, up to ``max_tokens``. A prompt has as many tokens as words;
-later siblings count all but its last as cached. Log-probabilities are made up.
+It answers every prompt with the words ``w0 w1 w2 …``, one a token, up to ``max_tokens``; thinking, tool calls and JSON, where they
+are asked for, are made up (``simulated_script.py``). A prompt has as many tokens as words; later siblings count all but its last
+as cached. Log-probabilities are made up.
 Where neither ``max_tokens`` nor a context ends an answer, DEFAULT_MAX_TOKENS does. Its memory report is arithmetic: the
 weights it was told, and ``kv_bytes_per_token`` for each token of the rows under way.
 
@@ -32,6 +33,7 @@ from engines import simulated_text
 from engines.errors import CheckpointError, ContextLengthExceeded, InvalidField
 from engines.interface import EngineInfo, ReportProgress
 from engines.scheduling.growth import GROWTH_WAIT_S, OPEN_ANSWER, RowLengths, asked, asked_ahead
+from engines.simulated_script import Script, script_of
 from engines.text.stops import StopMatcher
 from engines.wire import (
     Admitted,
@@ -82,9 +84,10 @@ class _Row:
     max_tokens: int
     stops: StopMatcher
     lengths: RowLengths
+    script: Script
     due: float = 0.0  # when its next token comes
     emitted: int = 0
-    unsent: tuple[int, ...] = ()  # tokens whose text may be the beginning of a stop
+    unsent: tuple[tuple[int, str], ...] = ()  # tokens whose text may be the beginning of a stop
     echoed: bool = False
     cached_tokens: int = 0
     admitted: bool = False  # and may have given way since
@@ -156,7 +159,9 @@ class SimulatedEngine:
         return bool(self._rows or self._ended) or any(map(self._actionable, self._queued))
 
     def prepare(self, request: TextRequest) -> _Row:
-        """ContextLengthExceeded when the prompt leaves no room for a token, InvalidField when none is asked for."""
+        """ContextLengthExceeded when the prompt leaves no room for a token, InvalidField when none is asked for,
+        UnsupportedParameter for a schema or grammar that it cannot follow.
+        """
         if request.max_tokens is not None and request.max_tokens < (0 if request.echo else 1):
             raise InvalidField(
                 f"max_tokens is {request.max_tokens}; it must be at least 1, or 0 beside echo", param="max_tokens"
@@ -178,7 +183,7 @@ class SimulatedEngine:
             expected=prompt_tokens + (min(allowed, OPEN_ANSWER) if open_ended else allowed),
             end=prompt_tokens + allowed,
         )
-        return _Row(request, 0, prompt_tokens, allowed, StopMatcher(request.stop), lengths)
+        return _Row(request, 0, prompt_tokens, allowed, StopMatcher(request.stop), lengths, script_of(request))
 
     def submit(self, request_id: int, prepared: Any) -> None:
         prepared.request_id = request_id
@@ -331,17 +336,20 @@ class SimulatedEngine:
         if row.max_tokens == 0:
             self._finish(row, "length", events)
             return True
-        word = simulated_text.answer_word(row.emitted)
-        row.unsent += (row.emitted,)
+        token, step = row.emitted, row.script.step(row.emitted)
         row.emitted += 1
         self._emitted += 1
         speed = self._simulate.tokens_per_s
         row.due += 1 / speed if speed > 0 else 0.0
-        self._say(row, row.stops.push(word), events)
+        if (event := step.event(row.request_id, token)) is not None:
+            events.append(event)
+        else:
+            row.unsent += ((token, step.text),)
+            self._say(row, row.stops.push(step.text), events)
         if row.stops.matched is not None:
             self._finish(row, "stop", events)
-        elif row.emitted >= row.max_tokens:
-            self._finish(row, "length", events)
+        elif (end := row.script.end_after(row.emitted)) is not None or row.emitted >= row.max_tokens:
+            self._finish(row, end or "length", events)
         else:
             return False
         return True
@@ -353,7 +361,12 @@ class SimulatedEngine:
 
     def _finish(self, row: _Row, reason: FinishReason, events: list[Event]) -> None:
         self._say(row, row.stops.flush(), events)
-        usage = Usage(prompt_tokens=row.prompt_tokens, completion_tokens=row.emitted, cached_tokens=row.cached_tokens)
+        usage = Usage(
+            prompt_tokens=row.prompt_tokens,
+            completion_tokens=row.emitted,
+            cached_tokens=row.cached_tokens,
+            reasoning_tokens=min(row.emitted, row.script.thoughts),
+        )
         stop = row.stops.matched
         events.append(Finished(request_id=row.request_id, reason=reason, usage=usage, stop_sequence=stop))
 

@@ -28,10 +28,10 @@ def prompt_tokens(prompt: Prompt) -> int:
     return len(prompt.tokens) if isinstance(prompt, TokenPrompt) else len(prompt_text(prompt).split())
 
 
-def delta(request_id: int, text: str, tokens: tuple[int, ...], alternatives: int | None) -> TextDelta:
-    """A piece of the answer, with log-probabilities unless ``alternatives`` is None."""
-    entries = () if alternatives is None else tuple(_entry(t, answer_word(t), alternatives) for t in tokens)
-    return TextDelta(request_id=request_id, text=text, tokens=tokens, logprobs=entries)
+def delta(request_id: int, text: str, tokens: tuple[tuple[int, str], ...], alternatives: int | None) -> TextDelta:
+    """A piece of the answer, with log-probabilities unless ``alternatives`` is None. Tokens are ids, each with its text."""
+    entries = () if alternatives is None else tuple(_entry(token, word, alternatives) for token, word in tokens)
+    return TextDelta(request_id=request_id, text=text, tokens=tuple(token for token, _ in tokens), logprobs=entries)
 
 
 def echo(request_id: int, prompt: Prompt, alternatives: int | None) -> TextDelta:
