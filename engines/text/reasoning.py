@@ -85,7 +85,7 @@ FORMATS: tuple[ReasoningFormat, ...] = (
         "granite33",
         opens=("<think>",),
         closes=("</think>",),
-        told_by=(("<think>", "<response>", "</response>"),),
+        told_by=(("<think></think>", "<response></response>"),),
         ignored=("<response>", "</response>"),
     ),
     _tags("think", "<think>", "</think>"),  # DeepSeek R1 and V3.1, Qwen3, QwQ, GLM-4.5, MiniMax M1 and M2, SmolLM3, …

@@ -38,6 +38,11 @@ def test_format_is_found_by_its_marks(name: str) -> None:
     assert found is not None and found.name == name
 
 
+def test_response_marks_of_tools_are_not_those_of_answers() -> None:
+    found = reasoning_format("{{ '<think>' ~ reasoning ~ '</think>' }}{{ '<response>' ~ result ~ '</response>' }}")
+    assert found is not None and found.name == "think"
+
+
 @pytest.mark.parametrize("template", [None, "", "{{ '<|im_start|>' + message.role }}", "{{ messages | think }}"])
 def test_no_marks_no_thinking(template: str | None) -> None:
     assert reasoning_format(template) is None

@@ -78,6 +78,12 @@ def test_a_call_that_nobody_may_make_is_content() -> None:
     assert answer.content == CALL.removesuffix("<|call|>")
 
 
+def test_what_is_for_a_tool_that_nobody_offered_is_no_thinking() -> None:
+    text = "<|channel|>analysis to=python code<|message|>print(1)<|call|>"
+    answer = read(text, None, HARMONY)
+    assert (answer.thought, answer.content) == ("", text.removesuffix("<|call|>"))
+
+
 def test_a_header_without_end_is_content() -> None:
     text = "<|channel|>final" + "x" * 600
     assert answer_of(text).content == text

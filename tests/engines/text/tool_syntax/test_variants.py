@@ -99,6 +99,21 @@ def test_arguments_that_stop_being_json_leave_a_broken_call_and_content() -> Non
     assert read(text, syntax("hermes"), whole=True).content == text
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "rest"),
+    [
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}, oops}', ", oops}"),
+        ("qwen3_coder", "<tool_call><function=f>\n<parameter=a b>", "\n<parameter=a b>"),
+        ("lfm2", "<|tool_call_start|>[f(a=1, b=oops)]", ", b=oops)]"),
+    ],
+)
+def test_what_follows_in_a_call_that_stopped_being_one_is_content(name: str, text: str, rest: str) -> None:
+    for pieces in ([text + " Sorry."], [*text, " Sorry."]):
+        answer = read(text + " Sorry.", syntax(name), pieces=pieces)
+        assert [called for called, _ in answer.broken] == ["f"]
+        assert answer.content == rest + " Sorry."
+
+
 def test_functionary_speaks_to_all() -> None:
     text = 'all\nI will look.\n>>>weather\n{"city": "Oslo"}'
     answer = read(text, syntax("functionary_v32"))
