@@ -3,6 +3,18 @@
 ``SYNTAXES`` is in the order in which templates are asked, the most particular first: a template may hold the marks of several.
 To add one, write a subclass of :class:`ToolSyntax`, put it in the table, and add its golden calls to the tests, which go over
 the table. ``docs/tools.md`` lists them.
+
+What a caller does::
+
+    syntax = syntax_named(wanted) or syntax_of(template, control_tokens)
+    if syntax is GENERIC:      # engines.text.generic_tools
+        messages = generic_messages(messages, instructions(tools))
+    else:
+        variables[tools_variable(template) or "tools"] = tools in the OpenAI form
+    parser = output_parser(reasoning, syntax, tools, …)      # engines.text.output; control tokens among syntax.marks spelled out
+    lark = syntax.grammar(tools, parallel=…, special={mark: id}, required=…)
+
+A grammar begins where thinking ends. That of ``harmony`` has the thinking in it: there it holds from the first token.
 """
 
 from collections.abc import Collection
