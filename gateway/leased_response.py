@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -50,7 +50,8 @@ class LeasedResponse:
     """An ASGI app that answers one request.
 
     ``requests`` has one request a choice, all served under one lease. ``stream`` None asks for an unstreamed answer, which
-    ``body`` renders. An error that has to become a status is raised from the call.
+    ``body`` renders. An error that has to become a status is raised from the call. ``admitted`` is told how many tokens a
+    prompt has, before anything of its answer is rendered.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class LeasedResponse:
         stream: StreamFormat | None,
         body: BodyFormat,
         ignored: Sequence[str] = (),
+        admitted: Callable[[int], None] | None = None,
     ) -> None:
         self._services = services
         self._model = model
         self._requests = requests if stream is not None else [_whole(request) for request in requests]
         self._stream = stream
         self._body = body
+        self._admitted = admitted
         self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
         self._outbox = Outbox() if stream is not None else Outbox(separate=0)
         self._producing: asyncio.Task[None] | None = None
@@ -175,6 +178,8 @@ class LeasedResponse:
                 raise _in_flight(from_wire(event.error))
             if not isinstance(event, Admitted):
                 self._put(index, event)
+            elif self._admitted is not None:
+                self._admitted(event.prompt_tokens)
         raise WorkerDied("the model's worker ended this request without an answer", retry=False)
 
     def _put(self, index: int, event: AnswerEvent) -> None:

@@ -173,12 +173,14 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         effort: ``low``, ``medium``, ``high`` or what else the template takes.
         budget: tokens of thinking after which the block is closed.
         split: whether reasoning comes as events of its own; False leaves it in the text, tags included.
+        lenient: what a model does not do, or its template cannot be told, is left out and not a 400.
     """
 
     enabled: bool | None = None
     effort: str | None = None
     budget: int | None = None
     split: bool = True
+    lenient: bool = False
 
 
 class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

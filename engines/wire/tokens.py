@@ -13,7 +13,7 @@ import msgspec
 
 from engines.wire.frames import CHUNK_BYTES, REQUEST_BLOB, FrameError, encode_frame
 from engines.wire.message import Message
-from engines.wire.requests import ChatPrompt
+from engines.wire.requests import ChatPrompt, Reasoning, ToolUse
 from engines.wire.to_gateway import Hello, WireError
 from engines.wire.to_worker import Chunk
 
@@ -56,7 +56,7 @@ class EncodeText(msgspec.Struct, frozen=True, tag="text", kw_only=True):
 
 
 class EncodeChat(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
-    """A conversation through the model's template, as a worker of this model would read it.
+    """A conversation through the model's template, with its tools, as a worker of this model would read it.
 
     ``add_special`` False leaves out the BOS that a tokenizer adds to a template which writes none. ``continues`` False
     closes a last message of the assistant's where the prompt has no generation prompt; True leaves it open, as an answer does.
@@ -65,6 +65,8 @@ class EncodeChat(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
     prompt: ChatPrompt
     add_special: bool
     continues: bool
+    tools: ToolUse | None = None
+    reasoning: Reasoning = Reasoning()
 
 
 class DecodeTokens(msgspec.Struct, frozen=True, tag="tokens", kw_only=True):

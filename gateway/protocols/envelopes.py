@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import GatewayError
+from gateway.errors import ContextExceeded, GatewayError
 
-__all__ = ["Rendered", "openai_error", "render"]
+__all__ = ["Rendered", "anthropic_error", "is_anthropic", "openai_error", "render"]
 
 _JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
@@ -81,10 +81,17 @@ def _openai(error: GatewayError, _request_id: str) -> tuple[str, bytes]:
     return _JSON, msgspec.json.encode(openai_error(error))
 
 
-def _anthropic(error: GatewayError, request_id: str) -> tuple[str, bytes]:
+def anthropic_error(error: GatewayError, request_id: str) -> dict[str, Any]:
+    """Anthropic's error object. A prompt that is too long is told in its words, by which agents know to shorten theirs."""
     kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    body = {"type": "error", "error": {"type": kind, "message": error.message}, "request_id": request_id}
-    return _JSON, msgspec.json.encode(body)
+    message = error.message
+    if isinstance(error, ContextExceeded) and error.tokens is not None:
+        message = f"prompt is too long: {error.tokens} tokens > {error.most_tokens} maximum"
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+
+
+def _anthropic(error: GatewayError, request_id: str) -> tuple[str, bytes]:
+    return _JSON, msgspec.json.encode(anthropic_error(error, request_id))
 
 
 def _ollama(error: GatewayError, _request_id: str) -> tuple[str, bytes]:
@@ -93,6 +100,11 @@ def _ollama(error: GatewayError, _request_id: str) -> tuple[str, bytes]:
 
 def _plain(error: GatewayError, _request_id: str) -> tuple[str, bytes]:
     return _PLAIN, f"{error.message}\n".encode()
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether a path is of Anthropic's protocol."""
+    return path == "/v1/messages" or path.startswith("/v1/messages/")
 
 
 _Envelope = Callable[[GatewayError, str], tuple[str, bytes]]
@@ -104,6 +116,6 @@ def _envelope(path: str) -> _Envelope:
         return _plain
     if path.startswith("/api/"):
         return _ollama
-    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+    if is_anthropic(path):
         return _anthropic
     return _openai

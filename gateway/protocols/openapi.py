@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.metrics import CONTENT_TYPE
-from gateway.protocols import admin, openai_chat, openai_completions, text_tools
+from gateway.protocols import admin, anthropic_request, openai_chat, openai_completions, text_tools
 from gateway.protocols.openapi_answers import ERRORS, SCHEMAS, error_content, ref
+from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD, Schema, body_schema
 
 __all__ = ["OPERATIONS", "Endpoint", "Operation", "document"]
@@ -23,6 +24,9 @@ _EVENTS = "text/event-stream; charset=utf-8"
 # No type: readers of OpenAPI 3.1 differ on whether it is of the whole stream or of each event.
 _STREAM: Schema = {
     "description": "Server-sent events, each with JSON data; of a text's stream the last data is [DONE]."
+}
+_MESSAGE_STREAM: Schema = {
+    "description": "Server-sent events, each with JSON data; the last is message_stop, or an error."
 }
 _CONVERTOR = re.compile(r"\{(\w+)(?::\w+)?\}")
 
@@ -79,6 +83,18 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         {**_json("Completion"), _EVENTS: _STREAM},
         body=body_schema(openai_completions.OPTIONS, COMPLETIONS, ("model", "prompt")),
         errors=_INFER,
+    ),
+    ("POST", "/v1/messages"): Operation(
+        "Anthropic's messages, whole or streamed",
+        {**_json("Message"), _EVENTS: _MESSAGE_STREAM},
+        body=body_schema(anthropic_request.OPTIONS, MESSAGES, ("model", "messages", "max_tokens")),
+        errors=_INFER,
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        "The tokens of a prompt; loads nothing",
+        _json("TokenCount"),
+        body=body_schema(anthropic_request.COUNT_OPTIONS, COUNT, ("model", "messages")),
+        errors=_TOOL,
     ),
     ("GET", "/v1/models"): Operation("The models of the registry", _json("Models")),
     ("GET", "/v1/models/{id:path}"): Operation("One of them, by id or alias", _json("Model"), errors=(404,)),

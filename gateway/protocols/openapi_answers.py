@@ -10,6 +10,7 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.protocols import admin
 from gateway.protocols.envelopes import render
+from gateway.protocols.openapi_anthropic import MESSAGES_ANSWERS
 from gateway.protocols.openapi_options import Schema
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
@@ -120,6 +121,7 @@ SCHEMAS: dict[str, Schema] = {
             ),
         }
     ),
+    **MESSAGES_ANSWERS,
     "Model": _MODEL,
     "Models": _object({"object": {"const": "list"}, "data": _array(ref("Model"))}),
     "Tokenized": _object(

@@ -66,10 +66,10 @@ async def optional_json_bytes(request: Request) -> bytes:
     return await json_bytes(request) if body else b""
 
 
-def new_head(prefix: str, model: ResolvedModel) -> AnswerHead:
+def new_head(prefix: str, model: ResolvedModel, joint: str = "-") -> AnswerHead:
     """A new answer's id, its time and its model."""
     return AnswerHead(
-        id=f"{prefix}-{os.urandom(16).hex()}",
+        id=f"{prefix}{joint}{os.urandom(16).hex()}",
         created=int(time.time()),
         model=model.id,
         fingerprint=f"fp_{model.resident_key[:12]}",

@@ -25,9 +25,6 @@ _PATHS: dict[str, list[str]] = {
     "/v1/responses/{id}": ["GET", "DELETE"],
     "/v1/responses/{id}/cancel": ["POST"],
     "/v1/responses/{id}/input_items": ["GET"],
-    # Anthropic
-    "/v1/messages": ["POST"],
-    "/v1/messages/count_tokens": ["POST"],
     # Ollama
     "/api/version": ["GET"],
     "/api/tags": ["GET"],

@@ -12,8 +12,9 @@ from starlette.routing import Route
 
 from gateway.app import ROUTES
 from gateway.errors import InvalidRequest
-from gateway.protocols import admin, openai_chat, openai_completions, text_tools
+from gateway.protocols import admin, anthropic_request, openai_chat, openai_completions, text_tools
 from gateway.protocols.openapi import OPERATIONS, document
+from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD
 from gateway.protocols.options import OptionTables
 from gateway.routes import unbuilt
@@ -76,11 +77,13 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
     [
         (openai_chat.OPTIONS, CHAT),
         (openai_completions.OPTIONS, COMPLETIONS),
+        (anthropic_request.OPTIONS, MESSAGES),
+        (anthropic_request.COUNT_OPTIONS, COUNT),
         (text_tools.TOKENIZE_OPTIONS, TOKENIZE),
         (text_tools.DETOKENIZE_OPTIONS, DETOKENIZE),
         (admin.UNLOAD_OPTIONS, UNLOAD),
     ],
-    ids=["chat", "completions", "tokenize", "detokenize", "unload"],
+    ids=["chat", "completions", "messages", "count_tokens", "tokenize", "detokenize", "unload"],
 )
 def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schemas: Mapping[str, Any]) -> None:
     assert set(schemas) == tables.honoured
@@ -88,7 +91,12 @@ def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schem
 
 @pytest.mark.parametrize(
     ("path", "tables"),
-    [("/v1/chat/completions", openai_chat.OPTIONS), ("/v1/completions", openai_completions.OPTIONS)],
+    [
+        ("/v1/chat/completions", openai_chat.OPTIONS),
+        ("/v1/completions", openai_completions.OPTIONS),
+        ("/v1/messages", anthropic_request.OPTIONS),
+        ("/v1/messages/count_tokens", anthropic_request.COUNT_OPTIONS),
+    ],
 )
 def test_bodies_hold_every_option_that_is_taken_and_no_other(path: str, tables: OptionTables) -> None:
     body = body_of(path)
@@ -98,6 +106,7 @@ def test_bodies_hold_every_option_that_is_taken_and_no_other(path: str, tables: 
 
 
 CHAT_BODY = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
+MESSAGES_BODY = {**CHAT_BODY, "max_tokens": 9}
 BESIDE: dict[str, dict[str, Any]] = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}
 
 
@@ -113,6 +122,7 @@ def ranged(schemas: Mapping[str, Any]) -> list[tuple[str, float, float]]:
             (openai_completions.parse, {"model": "a", "prompt": "x", "echo": True}, *limits)
             for limits in ranged(COMPLETIONS)
         ),
+        *((anthropic_request.parse, MESSAGES_BODY, *limits) for limits in ranged(MESSAGES)),
         *((admin.parse_unload, {}, *limits) for limits in ranged(UNLOAD)),
     ],
 )
