@@ -30,6 +30,7 @@ from gateway.protocols.options import (
     read_boolean,
     read_integer,
     read_string,
+    read_token_ids,
     shown,
     sort_options,
 )
@@ -40,7 +41,6 @@ from gateway.registry.catalog import RequestSettings
 __all__ = ["DEFAULT_MAX_TOKENS", "OPTIONS", "CompletionRequest", "CompletionStream", "parse", "render_body"]
 
 DEFAULT_MAX_TOKENS = 16
-_TOKEN_IDS = 2**31
 _AS_IT_COMES = Reasoning(split=False)  # the format has text and no place beside it
 
 OPTIONS = OptionTables(
@@ -237,7 +237,7 @@ def _prompts(value: Any, limits: Limits) -> tuple[TextPrompt | TokenPrompt, ...]
         return (TextPrompt(text=value),)
     if not isinstance(value, list) or not value:
         raise InvalidRequest(f"prompt is {shown(value)}; it must be {_PROMPT}", param="prompt")
-    if _is_token_id(value[0]):
+    if isinstance(value[0], int | float) and not isinstance(value[0], bool):
         return (_tokens(value, "prompt", limits),)
     limits.check_inputs(len(value), "prompt")
     limits.check_chars(sum(len(item) for item in value if isinstance(item, str | list)), "prompt")
@@ -254,15 +254,7 @@ def _prompt(value: Any, field: str, limits: Limits) -> TextPrompt | TokenPrompt:
 
 def _tokens(values: list[Any], field: str, limits: Limits) -> TokenPrompt:
     limits.check_chars(len(values), field)  # a token is at least a character
-    for i, value in enumerate(values):
-        if not _is_token_id(value) or not 0 <= value < _TOKEN_IDS:
-            where = f"{field}[{i}]"
-            raise InvalidRequest(f"{where} is {shown(value)}; it must be a token id, 0 or above", param=where)
-    return TokenPrompt(tokens=tuple(values))
-
-
-def _is_token_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return TokenPrompt(tokens=read_token_ids(values, field))
 
 
 class CompletionStream(OpenAIStream):

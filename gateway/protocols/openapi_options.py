@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from engines.wire import Priority
 from gateway.protocols.grammar_options import MAX_ALTERNATIVES
-from gateway.protocols.options import MAX_STOP_CHARS, MAX_STOPS, MAX_TOKENS, OptionTables
+from gateway.protocols.options import MAX_STOP_CHARS, MAX_STOPS, MAX_TOKEN_ID, MAX_TOKENS, OptionTables
 from gateway.protocols.reasoning_options import ALL_EFFORTS, REASONING_FORMATS
 from gateway.protocols.tool_options import MAX_TOOLS, TOOL_NAME
 
@@ -73,7 +73,7 @@ def _or_null(schema: Schema) -> Schema:
 
 _MODEL: Schema = {**_NAME, "description": "An id or alias of the registry, or id@profile."}
 _STOP_TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
-_TOKEN: Schema = integer(0, 2**31 - 1)
+_TOKEN: Schema = integer(0, MAX_TOKEN_ID)
 _TOKENS: Schema = array(_TOKEN, minItems=1)
 
 _PART: Schema = {

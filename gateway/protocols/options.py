@@ -22,6 +22,7 @@ __all__ = [
     "MAX_STOPS",
     "MAX_STOP_CHARS",
     "MAX_TOKENS",
+    "MAX_TOKEN_ID",
     "Limits",
     "OptionTables",
     "characters_in",
@@ -32,6 +33,7 @@ __all__ = [
     "read_object",
     "read_stop",
     "read_string",
+    "read_token_ids",
     "shown",
     "sort_options",
 ]
@@ -41,6 +43,7 @@ Choice = TypeVar("Choice", bound=str)
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_TOKENS = 2**31 - 1
+MAX_TOKEN_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -215,3 +218,16 @@ def read_stop(options: Mapping[str, Any], field: str = "stop") -> tuple[str, ...
         if not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS:
             raise _invalid(field if isinstance(value, str) else f"{field}[{i}]", stop, allowed)
     return tuple(stops)
+
+
+def read_token_ids(values: Sequence[Any], field: str) -> tuple[int, ...]:
+    """Token ids; 5.0 is one, as JSON Schema has it. Whether one is in a vocabulary, its tokenizer says."""
+    for i, value in enumerate(values):
+        if not _is_token_id(value):
+            raise _invalid(f"{field}[{i}]", value, f"a token id from 0 to {MAX_TOKEN_ID}")
+    return tuple(map(int, values))
+
+
+def _is_token_id(value: Any) -> bool:
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    return whole and 0 <= value <= MAX_TOKEN_ID

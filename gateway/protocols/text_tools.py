@@ -33,6 +33,7 @@ from gateway.protocols.options import (
     read_boolean,
     read_object,
     read_string,
+    read_token_ids,
     shown,
     sort_options,
 )
@@ -73,8 +74,6 @@ TOKENIZE_OPTIONS = OptionTables(
     refused={"mm_processor_kwargs": ({},), "tools": ([],)},
 )
 DETOKENIZE_OPTIONS = OptionTables(honoured=frozenset({"model", "tokens"}), hints=frozenset(), refused={})
-
-_MAX_TOKEN = 2**31 - 1
 
 
 class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,18 +211,7 @@ def parse_detokenize(body: bytes, limits: Limits = Limits()) -> DetokenizeReques
         what = "is missing" if tokens is None else f"is {shown(tokens)}"
         raise InvalidRequest(f"tokens {what}; it must be an array of token ids", param="tokens")
     limits.check_chars(len(tokens), "tokens")
-    for position, token in enumerate(tokens):
-        if not _is_token(token):
-            field = f"tokens[{position}]"
-            raise InvalidRequest(f"{field} is {shown(token)}; it must be a token id", param=field)
-    return DetokenizeRequest(model=model, tokens=tuple(map(int, tokens)))
-
-
-def _is_token(value: Any) -> bool:
-    """Whether it could be an id: a whole number, which 5.0 is to JSON Schema too."""
-    if type(value) is float:
-        return value.is_integer() and 0 <= value <= _MAX_TOKEN
-    return type(value) is int and 0 <= value <= _MAX_TOKEN
+    return DetokenizeRequest(model=model, tokens=read_token_ids(tokens, "tokens"))
 
 
 def render_tokenized(request: TokenizeRequest, answer: TokenizerAnswer, context: int | None) -> bytes:

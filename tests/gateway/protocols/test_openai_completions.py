@@ -62,12 +62,20 @@ def test_prompt_shapes(prompt: Any, read: tuple[TextPrompt | TokenPrompt, ...]) 
         ([2**31], "prompt[0]"),
         ([1.5], "prompt[0]"),
         ([None], "prompt[0]"),
+        ([5.0, 1.5], "prompt[1]"),
     ],
 )
 def test_prompt_wrong_shape_names_place(prompt: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse(prompt)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("prompt", [[5.0, 6], [[5, 6.0]]])
+def test_prompt_takes_whole_numbers_as_token_ids_however_they_are_written(prompt: Any) -> None:
+    (read,) = parse(prompt).prompts
+    assert read == TokenPrompt(tokens=(5, 6))
+    assert all(type(token) is int for token in read.tokens)
 
 
 def test_prompt_limits_are_413() -> None:
