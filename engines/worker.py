@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import importlib
 import logging
 import os
@@ -36,6 +35,7 @@ from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
 from engines.heap import set_up_heap
 from engines.interface import PreparesAtOnce, TextEngine
+from engines.parent_death import die_with_parent
 from engines.wire import (
     Cancel,
     Chunk,
@@ -68,7 +68,6 @@ _PREPARE_THREADS = 2
 _LAST_FRAMES_S = 2.0  # a gateway that does not read the last frames in this time is left behind
 _SWITCH_INTERVAL_S = 0.0005  # the device thread must not keep the socket waiting for the GIL (Python's default is 5 ms)
 _SPARE_NICENESS = 10
-_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 logger = logging.getLogger("innkeeper.worker")
 
@@ -211,14 +210,6 @@ def _exit(status: int) -> None:
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
-def _die_with_parent(parent: int) -> None:
-    """Linux: SIGKILL when the gateway's main thread ends. Exits if it ended before this call."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
 def _import_text_stack(niced: bool) -> None:
     """Imports what a text model needs. A failure is kept for LoadModel, whose answer can say what is wrong.
 
@@ -245,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bare", action="store_true", help="import no engine ahead of LoadModel")
     parser.add_argument("--spare", action="store_true", help="import at low priority")
     options = parser.parse_args(arguments)
-    _die_with_parent(options.parent)
+    die_with_parent(options.parent)
     set_up_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the gateway's to answer
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
