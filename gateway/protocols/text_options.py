@@ -146,7 +146,7 @@ def text_requests(
         logprobs=logprobs,
         echo=echo,
         siblings=next(siblings) if choices > 1 else None,
-        priority=options.priority or "normal",
+        priority=options.priority or settings.priority,
         grammar=grammar,
         tools=tools,
         reasoning=reasoning,

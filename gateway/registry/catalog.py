@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.detect import Checkpoint
 from engines.footprint import Footprint
@@ -110,9 +110,9 @@ class Catalog:
         entry = self._entries[model_id]
         known = self._files.get(model_id)
         files = known[1] if known is not None else read_files(entry, self._registry.directory, self._registry.machine)
-        own = {None: resolve_settings(self._layers(entry, entry.profile, files))}
+        own = {None: self._requests(entry, entry.profile, files)}
         offered = self._registry.requests.offered(entry)
-        return own | {name: resolve_settings(self._layers(entry, name, files)) for name in offered}
+        return own | {name: self._requests(entry, name, files) for name in offered}
 
     def explain(self, name: str) -> tuple[Setting, ...]:
         """Where each setting of a name comes from. ModelNotFound as ``resolve``."""
@@ -159,6 +159,10 @@ class Catalog:
     def _layers(self, entry: ModelEntry, profile: str | None, files: ModelFiles) -> tuple[Layer, ...]:
         return self._registry.requests.layers(entry, profile, files.family)
 
+    def _requests(self, entry: ModelEntry, profile: str | None, files: ModelFiles) -> RequestSettings:
+        settings = resolve_settings(self._layers(entry, profile, files))
+        return replace(settings, priority=entry.policy(self._registry.defaults).priority)
+
     def _resolve(self, entry: ModelEntry, profile: str | None, files: ModelFiles) -> ResolvedModel:
         return ResolvedModel(
             id=entry.id,
@@ -172,7 +176,7 @@ class Catalog:
             footprint=files.footprint,
             policy=entry.policy(self._registry.defaults),
             kv_grant_bytes=None if entry.kv_grant is None else int(entry.kv_grant),
-            request=resolve_settings(self._layers(entry, profile, files)),
+            request=self._requests(entry, profile, files),
             created=files.created,
             checkpoint=files.checkpoint,
             error=files.error,

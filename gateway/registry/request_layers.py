@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engines.wire import Priority
 from gateway.registry.reasoning_settings import ReasoningSettings
 
 __all__ = [
@@ -32,7 +33,9 @@ _SEEDS: Final = 2**63  # what every backend's random key can take
 
 @dataclass(frozen=True)
 class RequestSettings:
-    """What a request gets where it is silent. ``sampling`` holds fields of ``engines.wire.Sampling``."""
+    """What a request gets where it is silent. ``sampling`` holds fields of ``engines.wire.Sampling``. ``priority`` is the model's
+    own, which no level sets.
+    """
 
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     system: str | None = None
@@ -41,6 +44,7 @@ class RequestSettings:
     max_tokens: int | None = None
     reasoning: ReasoningSettings = ReasoningSettings()  # noqa: RUF009 (frozen)
     tool_syntax: str | None = None
+    priority: Priority = "normal"
 
 
 @dataclass(frozen=True)

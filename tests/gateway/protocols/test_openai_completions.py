@@ -99,6 +99,14 @@ def test_max_tokens_is_16_unless_the_request_or_the_model_says() -> None:
         assert request.max_tokens == expected
 
 
+def test_priority_is_the_model_s_unless_the_request_says() -> None:
+    settings = RequestSettings(priority="batch")
+    cases: list[tuple[dict[str, Any], str]] = [({}, "batch"), ({"priority": "normal"}, "normal")]
+    for options, expected in cases:
+        (request,) = parse(**options).text_requests(settings, itertools.count(1))
+        assert request.priority == expected
+
+
 def test_each_prompt_is_a_request_with_the_same_options() -> None:
     requests = requests_of(parse(["a", "b"], stop=["x"], temperature=0))
     assert [request.prompt for request in requests] == [TextPrompt(text="a"), TextPrompt(text="b")]

@@ -89,6 +89,15 @@ def test_settings_are_those_of_every_name_of_an_id(tmp_path: Path, reads: list[s
     }  # fmt: skip
 
 
+def test_requests_have_the_priority_of_their_model(tmp_path: Path, reads: list[str]) -> None:
+    catalog = Catalog(
+        registry(tmp_path, two=", priority: batch", rest="defaults: {priority: interactive}\nprofiles: {p: {}}")
+    )
+    asked = [catalog.resolve(name).request.priority for name in ("one", "one@p", "two", "two@p")]
+    assert asked == ["interactive", "interactive", "batch", "batch"]
+    assert {settings.priority for settings in catalog.settings("two").values()} == {"batch"}
+
+
 def test_replace_takes_the_successor_whole(tmp_path: Path, reads: list[str]) -> None:
     catalog = Catalog(registry(tmp_path))
     new = catalog.successor(registry(tmp_path, one=", aliases: [first]"))
