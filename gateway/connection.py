@@ -47,6 +47,8 @@ class Connection(RequestReader):
         self._corked = CorkedTransport(transport, self.loop)
         self.transport = cast(asyncio.Transport, self._corked)
         self._watchers: set[Callable[[], None]] = set()
+        # One that never asks anything is as idle as one that has its answer; uvicorn waits for its first byte for ever.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -72,6 +74,7 @@ class Connection(RequestReader):
             answering.disconnected = True
             answering.message_event.set()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn's does not where the client reset it: all this would stay for its time
 
     def pause_writing(self) -> None:
         super().pause_writing()

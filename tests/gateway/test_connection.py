@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 
 import httpx
@@ -12,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engines.wire import Event, TextRequest
+from gateway import server
 from gateway.connection import connection_class, connection_of
 from tests.gateway.helpers_app import chat_body, make_app
 from tests.gateway.helpers_residency import BOUND_S, FakeResidency, delta, finished
@@ -138,6 +141,41 @@ async def test_client_that_reads_nothing_is_cut_on_any_route_and_after_the_answe
             raise ConnectionError
         assert received < 32 * 2**20
         writer.close()
+
+
+async def test_connection_that_never_asks_is_closed_like_an_idle_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.05)
+    async with serving(make_app()) as served:
+        reader, writer = await served.connect()
+        async with asyncio.timeout(BOUND_S):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_connection_that_is_reset_leaves_no_timer_behind() -> None:
+    connections = []
+    lost = asyncio.Event()
+
+    async def short(request: Request) -> Response:
+        connection = connection_of(request.scope)
+        assert connection is not None
+        connections.append(connection)
+        connection.watch(lost.set)
+        return Response(b"short")
+
+    app = make_app()
+    app.router.routes.append(Route("/v1/short", short))
+    async with serving(app) as served:
+        reader, writer = await served.connect()
+        writer.write(b"GET /v1/short HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await reader.readuntil(b"short")
+        assert connections[0].timeout_keep_alive_task is not None
+        client: socket.socket = writer.get_extra_info("socket")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        async with asyncio.timeout(BOUND_S):
+            await lost.wait()
+        assert connections[0].timeout_keep_alive_task is None
 
 
 async def test_client_that_reads_slowly_gets_everything() -> None:
