@@ -21,7 +21,7 @@
     │   └── MissingExtra         501 missing_extra: the pip command
     ├── Unavailable              503 + Retry-After
     │   ├── ServerOverloaded, QueueTimeout, ModelLoadFailed, ModelUnloaded,
-    │   ├── ModelNotAcquired, WorkerDied, ShuttingDown
+    │   ├── ModelNotAcquired, WorkerDied, ShuttingDown, StoreUnavailable
     └── NoRoom                   507
         ├── ModelTooLarge
         └── NoRoomBesidePinned
@@ -60,6 +60,7 @@ __all__ = [
     "RequestTooLarge",
     "ServerOverloaded",
     "ShuttingDown",
+    "StoreUnavailable",
     "Unavailable",
     "UnsupportedModality",
     "UnsupportedParameter",
@@ -228,6 +229,12 @@ class WorkerDied(Unavailable):
 
 class ShuttingDown(Unavailable):
     default_code = "shutting_down"
+
+
+class StoreUnavailable(Unavailable):
+    """Stored responses can be neither kept nor read, and the request is about them."""
+
+    default_code = "store_unavailable"
 
 
 class NoRoom(GatewayError):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["ApiKey", "MemorySettings", "ServerSettings", "Settings", "WorkerSettings"]
+__all__ = ["ApiKey", "MemorySettings", "ResponsesSettings", "ServerSettings", "Settings", "WorkerSettings"]
 
 Scope = Literal["infer", "admin"]
 Policy = Literal["lru", "largest", "priority"]
@@ -32,6 +32,15 @@ class ApiKey:
     key: str = field(repr=False)  # never in a log or a traceback
     scopes: frozenset[str] = frozenset({"infer", "admin"})
     concurrency: int | None = None
+
+
+@dataclass(frozen=True)
+class ResponsesSettings:
+    """``server.responses``: how many stored responses there may be (0: none), what they may take and how old they get."""
+
+    max_count: int = 10_000
+    max_bytes: int = 1024**3
+    max_age_s: float = 30 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,7 @@ class ServerSettings:
     max_audio_body_bytes: int = 1024**3
     max_inputs: int = 2048
     max_chars: int = 1_000_000
+    responses: ResponsesSettings = ResponsesSettings()
 
 
 @dataclass(frozen=True)

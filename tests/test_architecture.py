@@ -34,6 +34,7 @@ RANKS = {
     "gateway.protocols": 2,
     "gateway.classify": 2,
     "gateway.residency": 2,
+    "gateway.responses": 2,
     "gateway.registry": 1,
     "gateway.settings": 1,
     "gateway.errors": 1,

@@ -21,7 +21,14 @@ from gateway.registry.settings_book import SettingsBook, read_settings
 from gateway.registry.shape import ShapeError, read_shape
 from gateway.registry.values import Percentage, ValueProblem, format_bytes, parse_budget
 from gateway.registry.yaml_reader import read_yaml
-from gateway.settings import ApiKey, MemorySettings, ServerSettings, Settings, WorkerSettings
+from gateway.settings import (
+    ApiKey,
+    MemorySettings,
+    ResponsesSettings,
+    ServerSettings,
+    Settings,
+    WorkerSettings,
+)
 
 __all__ = ["Registry", "RegistryError", "load_registry", "parse_registry", "single_model_registry"]
 
@@ -180,6 +187,9 @@ def _server(section: ServerSection) -> ServerSettings:
         api_keys=keys,
         max_inputs=section.max_inputs,
         max_chars=section.max_chars,
+        responses=ResponsesSettings(
+            section.responses.max_count, int(section.responses.max_bytes), section.responses.max_age_s
+        ),
         **limits,
         **{name: getattr(section, name) for name in fields},
     )

@@ -34,6 +34,7 @@ __all__ = [
     "ModelEntry",
     "Policy",
     "RegistryFile",
+    "ResponsesSection",
     "ServerSection",
     "SimulateSection",
     "WorkersSection",
@@ -61,6 +62,14 @@ class ApiKeyEntry(msgspec.Struct, kw_only=True, frozen=True):
     concurrency: Count | None = None
 
 
+class ResponsesSection(msgspec.Struct, kw_only=True, frozen=True):
+    """``server.responses``: the caps of the stored responses."""
+
+    max_count: Annotated[int, Meta(ge=0, le=2**53)] = 10_000
+    max_bytes: ByteSize = ByteSize(1024**3)
+    max_age_s: PositiveSeconds = 30 * 86400.0
+
+
 class ServerSection(msgspec.Struct, kw_only=True, frozen=True):
     """``server``: where to listen, for whom, and what a request may hold. A change needs a restart."""
 
@@ -75,6 +84,7 @@ class ServerSection(msgspec.Struct, kw_only=True, frozen=True):
     max_body: ByteSize | None = None  # None: 64 MiB, 1 GiB on audio routes
     max_inputs: Count = 2048
     max_chars: Count = 1_000_000
+    responses: ResponsesSection = ResponsesSection()
 
 
 class MemorySection(msgspec.Struct, kw_only=True, frozen=True):

@@ -1,0 +1,20 @@
+"""Stored responses, and responses that are made while nobody waits for them.
+
+::
+
+    route ── keep, read, conversation … ──> ResponseStore ── one thread ──> Database ══ SQLite file, for one gateway at a time
+      │
+      └── start, find ──> BackgroundRuns ── Run: the events of one response, for whoever watches
+
+- ``database`` is the file: its tables, its caps, what happens to a damaged one, who may have it. Blocks.
+- ``store`` asks it from the event loop, and tells of what goes wrong.
+- ``runs`` holds the responses that are made in the background, and those that were a moment ago.
+
+What stands in a response is none of this package's business: bodies are JSON that ``protocols`` made.
+"""
+
+from gateway.responses.database import Entry, Item, Page
+from gateway.responses.runs import BackgroundRuns, Run
+from gateway.responses.store import ResponseStore
+
+__all__ = ["BackgroundRuns", "Entry", "Item", "Page", "ResponseStore", "Run"]
