@@ -51,7 +51,8 @@ class LeasedResponse:
 
     ``requests`` has one request a choice, all served under one lease. ``stream`` None asks for an unstreamed answer, which
     ``body`` renders. An error that has to become a status is raised from the call. ``admitted`` is told how many tokens a
-    prompt has, before anything of its answer is rendered.
+    prompt has, before anything of its answer is rendered. ``leased`` is called when the model is there, ``seen`` with each event
+    as it comes, which a slow client's rendering may be long behind.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class LeasedResponse:
         body: BodyFormat,
         ignored: Sequence[str] = (),
         admitted: Callable[[int], None] | None = None,
+        leased: Callable[[], None] | None = None,
+        seen: Callable[[Event], None] | None = None,
     ) -> None:
         self._services = services
         self._model = model
@@ -71,6 +74,8 @@ class LeasedResponse:
         self._stream = stream
         self._body = body
         self._admitted = admitted
+        self._leased = leased
+        self._seen = seen
         self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
         self._outbox = Outbox() if stream is not None else Outbox(separate=0)
         self._producing: asyncio.Task[None] | None = None
@@ -129,6 +134,8 @@ class LeasedResponse:
     async def _produce(self, client: str, route: str) -> None:
         try:
             async with self._services.residency.acquire(self._model, client=client, route=route) as lease:
+                if self._leased is not None:
+                    self._leased()
                 await self._serve(lease)
             self._outbox.close()
         except GatewayError as error:
@@ -170,6 +177,8 @@ class LeasedResponse:
 
     async def _read(self, index: int, events: AsyncIterator[Event]) -> Finished:
         async for event in events:
+            if self._seen is not None:
+                self._seen(event)
             if isinstance(event, Finished):
                 if event.reason == "cancelled":
                     raise ModelUnloaded("the server cancelled this request before its end", retry=False)
@@ -183,7 +192,8 @@ class LeasedResponse:
         raise WorkerDied("the model's worker ended this request without an answer", retry=False)
 
     def _put(self, index: int, event: AnswerEvent) -> None:
-        if self._first_text_s is None and (not isinstance(event, TextDelta) or event.text):
+        # An echoed prompt is text, but of no token of the answer.
+        if self._first_text_s is None and (not isinstance(event, TextDelta) or (event.text and event.tokens)):
             self._first_text_s = time.perf_counter() - self._began_s
         self._tokens += len(event.tokens)
         self._outbox.put(piece_of(index, event))

@@ -65,6 +65,11 @@ class Residency(Protocol):
         """Waits for the model and leases it. GatewayError when it cannot be had."""
         ...
 
+    def keep_alive(self, model: ResolvedModel, seconds: float) -> None:
+        """How long it stays after its last lease, or its TTL if that is longer; 0: it goes then; negative: it stays. Nothing
+        where it is not loaded."""
+        ...
+
     @property
     def tokenizer(self) -> Tokenizer: ...
 

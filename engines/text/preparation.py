@@ -39,6 +39,8 @@ _FORMS = 16  # kinds of answers whose marks' tokens are kept: by call syntax, mo
 class Tokenizer(VocabularyTokenizer, Protocol):
     """What the engine asks of a tokenizer; :class:`engines.gguf.tokenizer.GgufTokenizer` is one."""
 
+    bos_id: int | None
+
     def encode_infill(self, prefix: str, suffix: str) -> list[int] | None: ...
 
     def detokenizer(self, *, keep_leading_space: bool = False, shown: frozenset[int] = frozenset()) -> Detokenizer: ...
@@ -176,7 +178,10 @@ class RequestPreparer:
 
     def _tokens(self, prompt: TextPrompt | TokenPrompt | InfillPrompt) -> list[int]:
         if isinstance(prompt, TextPrompt):
-            tokens = self._tokenizer.encode(prompt.text)
+            tokens = self._tokenizer.encode(prompt.text, parse_special=prompt.parse_special)
+            bos_id = self._tokenizer.bos_id
+            if prompt.parse_special and bos_id is not None and tokens[:2] == [bos_id, bos_id]:
+                del tokens[0]  # the tokenizer's rule and the client have both put one there
         elif isinstance(prompt, InfillPrompt):
             infill = self._tokenizer.encode_infill(prompt.prefix, prompt.suffix)
             if infill is None:

@@ -84,10 +84,12 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", kw_only=True, omit_def
     add_generation_prompt: bool = True  # False with a trailing assistant message: that message is continued
 
 
-class TextPrompt(msgspec.Struct, frozen=True, tag="text", kw_only=True):
-    """Plain text, tokenised with the BOS rule of the tokenizer; special tokens in it are plain text."""
+class TextPrompt(msgspec.Struct, frozen=True, tag="text", kw_only=True, omit_defaults=True):
+    """Plain text, tokenised with the BOS rule of the tokenizer. Control tokens spelled out in it are plain text, but with
+    ``parse_special``, which is for clients that write what a template would."""
 
     text: str
+    parse_special: bool = False
 
 
 class TokenPrompt(msgspec.Struct, frozen=True, tag="tokens", kw_only=True):

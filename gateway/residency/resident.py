@@ -333,13 +333,19 @@ class ResidencyManager:
     # --- idle clock
 
     @property
-    def idle_deadline(self) -> float | None:
-        """When it is unloaded for being idle; None: not idle, pinned, or never."""
+    def stay_s(self) -> float | None:
+        """How long it stays after its last lease; None: until somebody needs its bytes, or for ever if pinned."""
         keep = self.current.keep_alive_s
-        if self.idle_since is None or self.pinned or (keep is not None and keep < 0):
+        if self.pinned or (keep is not None and keep < 0):
             return None
         ttl = self.policy.ttl_s(self.current.used)
-        return self.idle_since + (ttl if keep is None else max(ttl, keep) if keep else 0.0)
+        return ttl if keep is None else max(ttl, keep) if keep else 0.0
+
+    @property
+    def idle_deadline(self) -> float | None:
+        """When it is unloaded for being idle; None: not idle, pinned, or never."""
+        stay = None if self.idle_since is None else self.stay_s
+        return None if self.idle_since is None or stay is None else self.idle_since + stay
 
     def watch_idle(self) -> None:
         """Sets the idle timer, or takes it away."""

@@ -188,6 +188,13 @@ class Residency:
         if self._told.get(model.id) != _told(model):
             self._tell_registry()
 
+    def keep_alive(self, model: ResolvedModel, seconds: float) -> None:
+        """How long it stays after its last lease, or its TTL if that is longer; 0: it goes then; negative: it stays.
+
+        Holds for the generation that is loaded or being loaded; nothing where there is none.
+        """
+        self._handle(core.KeepAlive(model.id, seconds))
+
     def _ask(self, lease: Lease, client: str, route: str) -> None:
         grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, now=self._loop.time())
         self._waiters[lease.waiter] = lease

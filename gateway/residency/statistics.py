@@ -61,6 +61,9 @@ class ModelStatistics:
     idle_s: float | None
     shares: str | None
     progress: float | None  # LOADING only
+    expires_s: float | None = (
+        None  # LOADED and DRAINING: until it is unloaded if nobody asks for it again; None: it is not
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,15 @@ def _row(house: House, id: str, resident: ResidencyManager | None, charged: int,
         idle_s=None if idle is None else house.now - idle,
         shares=None if carrier == id else carrier,
         progress=current.progress if resident.state is State.LOADING else None,
+        expires_s=_expires_s(house, resident),
     )
+
+
+def _expires_s(house: House, resident: ResidencyManager) -> float | None:
+    if resident.state not in (State.LOADED, State.DRAINING):
+        return None
+    deadline = resident.idle_deadline
+    return resident.stay_s if deadline is None else max(0.0, deadline - house.now)
 
 
 def shown_state(resident: ResidencyManager, info: ModelInfo | None) -> str:

@@ -159,6 +159,9 @@ class FakeResidency:
     def note_files(self, model: ResolvedModel) -> None:
         self.asked.append(("note_files", model.id))
 
+    def keep_alive(self, model: ResolvedModel, seconds: float) -> None:
+        self.asked.append(("keep_alive", model.id, f"{seconds:g}"))
+
     async def start(self) -> None:
         self.started = True
 

@@ -59,6 +59,17 @@ def text_of(events: Sequence[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
+def test_text_whose_control_tokens_are_read_is_what_a_template_writes(engine: GgufTextEngine) -> None:
+    def tokens(prompt: ChatPrompt | TextPrompt) -> tuple[int, ...]:
+        return engine.prepare(TextRequest(prompt=prompt)).tokens
+
+    system, user = ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Hi")
+    written = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    chat = tokens(ChatPrompt(messages=(system, user)))
+    assert tokens(TextPrompt(text=written, parse_special=True)) == chat
+    assert len(tokens(TextPrompt(text=written))) > len(chat)
+
+
 def entries_of(events: Sequence[Event]) -> list[TokenLogprob]:
     return [entry for event in events if isinstance(event, TextDelta) for entry in event.logprobs]
 

@@ -62,6 +62,8 @@ class ScriptDetokenizer:
 class ScriptTokenizer:
     """Token i is ``pieces[i]``; the one after the last is EOS. Text is encoded as so many zeros."""
 
+    bos_id: int | None = None
+
     def __init__(self, pieces: Sequence[str | bytes]) -> None:
         self.pieces = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
         self.vocab_size = len(pieces) + 1

@@ -264,6 +264,35 @@ def test_manager_keep_alive_for_ever_and_of_nothing() -> None:
     assert world.state("a") is LD
 
 
+def test_manager_tells_when_a_model_expires() -> None:
+    world = World(model("a", 6, ttl_s=10))
+
+    def expires_s() -> float | None:
+        (row,) = world.manager.statistics(world.now).models
+        return row.expires_s
+
+    assert expires_s() is None
+    lease = world.serve("a")
+    assert expires_s() == 10  # if it were released now
+    world.release(lease)
+    world.advance(4.0)
+    assert expires_s() == 6
+    world.do(m.KeepAlive("a", 60))
+    assert expires_s() == 56
+    world.do(m.KeepAlive("a", -1))
+    assert expires_s() is None
+    world.do(m.KeepAlive("a", 0))  # nobody has a lease: at once
+    assert (world.state("a"), expires_s()) == (UG, None)
+
+
+def test_manager_a_pinned_model_stays_whatever_keep_alive_says() -> None:
+    world = World(model("a", 6, pin=True))
+    world.release(world.serve("a"))
+    world.do(m.KeepAlive("a", 0))
+    world.advance(10**6)
+    assert world.state("a") is LD
+
+
 def test_manager_a_reload_applies_a_new_ttl_at_once() -> None:
     world = World(model("a", 6, ttl_s=1000))
     world.release(world.serve("a"))

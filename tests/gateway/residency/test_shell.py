@@ -29,6 +29,14 @@ async def test_shell_loads_on_demand_and_gives_the_lease_back() -> None:
         assert inn.leases == 0
 
 
+async def test_shell_keep_alive_of_zero_unloads_when_the_lease_is_back() -> None:
+    async with house(sim("a")) as inn:
+        async with inn.acquire("a") as lease:
+            inn.residency.keep_alive(inn.catalog.resolve("a"), 0)
+            assert await inn.read(lease) == "w0 w1 w2" and inn.state("a") == "loaded"
+        await inn.until(lambda: inn.state("a") == "unloaded")
+
+
 async def test_shell_callers_at_once_share_one_load() -> None:
     async with house(sim("a", simulate="weights: 1GiB, load_s: 0.2")) as inn:
         answers = await asyncio.gather(*(inn.ask("a") for _ in range(10)))
