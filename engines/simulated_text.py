@@ -44,7 +44,7 @@ def echo(request_id: int, prompt: Prompt, alternatives: int | None) -> TextDelta
         first = TokenLogprob(tokens[0], words[0].encode(), None)
         rest = zip(tokens[1:], words[1:], strict=True)
         entries = (first, *(_entry(token, f" {word}", alternatives) for token, word in rest))
-    return TextDelta(request_id=request_id, text=text, tokens=tokens, logprobs=entries)
+    return TextDelta(request_id=request_id, text=text, logprobs=entries)
 
 
 def _entry(token: int, word: str, alternatives: int) -> TokenLogprob:

@@ -35,7 +35,7 @@ class EchoedPrompt:
 
     def whole(self) -> TextDelta:
         """All of it, without scores."""
-        return TextDelta(request_id=self._request_id, text=self._text, tokens=self.tokens)
+        return TextDelta(request_id=self._request_id, text=self._text)
 
     def scored(self, start: int, entries: Sequence[TokenLogprob]) -> TextDelta | None:
         """The tokens from ``start`` on; None where they have been reported before, since a prompt may be read again.
@@ -49,9 +49,4 @@ class EchoedPrompt:
         self._spelled += sum(len(self._detokenizer.add(entry.token)) for entry in fresh)
         end = len(self._text) if self._reported == len(self.tokens) else min(self._spelled, len(self._text))
         text, self._sent = self._text[self._sent : end], end
-        return TextDelta(
-            request_id=self._request_id,
-            text=text,
-            tokens=tuple(entry.token for entry in fresh),
-            logprobs=tuple(fresh),
-        )
+        return TextDelta(request_id=self._request_id, text=text, logprobs=tuple(fresh))

@@ -114,12 +114,11 @@ def events_frames(events: Sequence[Event]) -> list[bytes]:
 def _halves(event: Event) -> list[Event]:
     """An event too large for a frame of its own, as smaller ones that say the same. FrameError if it has no long text."""
     match event:
-        case TextDelta(text=text, tokens=tokens, logprobs=logprobs) if len(text) > 1 or len(tokens) > 1:
-            at, cut = len(text) // 2, len(tokens) // 2
-            first, rest = logprobs[:cut], logprobs[cut:]
+        case TextDelta(text=text, tokens=tokens, logprobs=logprobs) if max(map(len, (text, tokens, logprobs))) > 1:
+            at, cut, half = len(text) // 2, len(tokens) // 2, len(logprobs) // 2
             return [
-                TextDelta(request_id=event.request_id, text=text[:at], tokens=tokens[:cut], logprobs=first),
-                TextDelta(request_id=event.request_id, text=text[at:], tokens=tokens[cut:], logprobs=rest),
+                TextDelta(request_id=event.request_id, text=text[:at], tokens=tokens[:cut], logprobs=logprobs[:half]),
+                TextDelta(request_id=event.request_id, text=text[at:], tokens=tokens[cut:], logprobs=logprobs[half:]),
             ]
         case ReasoningDelta(text=text, tokens=tokens) if len(text) > 1 or len(tokens) > 1:
             at, cut = len(text) // 2, len(tokens) // 2

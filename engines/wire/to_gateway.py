@@ -129,9 +129,9 @@ class Admitted(Message, frozen=True):
 
 
 class TextDelta(Message, frozen=True):
-    """Text ready to be sent: whole code points, past every possible stop. ``tokens`` ids are covered by it.
+    """Text ready to be sent: whole code points, past every possible stop. ``tokens`` are the answer's that it covers.
 
-    ``logprobs``, where asked for, has one entry a token of ``tokens``; an echoed prompt's tokens are among both.
+    ``logprobs``, where asked for, has one entry a token. An echoed prompt's tokens have entries too, and are not among ``tokens``.
     """
 
     request_id: int

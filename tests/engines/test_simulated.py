@@ -377,6 +377,7 @@ def test_simulated_echoes_the_prompt_first(prompt: Any, echoed: str) -> None:
     reported = entries(events)
     assert reported[0].logprob is None and all(entry.logprob is not None for entry in reported[1:])
     assert len(reported) == last(events).usage.prompt_tokens + 2
+    assert [token for event in events if isinstance(event, TextDelta) for token in event.tokens] == [0, 1]
 
 
 def test_simulated_answers_the_prompt_alone_for_no_tokens_beside_echo() -> None:

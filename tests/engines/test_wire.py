@@ -34,6 +34,7 @@ from engines.wire import (
     TextDelta,
     TextPrompt,
     TextRequest,
+    TokenLogprob,
     ToWorker,
     Usage,
     WireError,
@@ -140,6 +141,16 @@ def test_wire_events_above_the_limit_are_split_in_order() -> None:
         assert "".join(delta.text for delta in deltas) == sent.text
         assert tuple(token for delta in deltas for token in delta.tokens) == sent.tokens
     assert back[-1] == events[-1]
+
+
+def test_wire_an_echoed_prompt_s_scores_are_split_though_it_has_no_tokens() -> None:
+    entries = tuple(TokenLogprob(id, b"x" * 100, -1.0) for id in range(5_000))
+    frames = events_frames([TextDelta(request_id=1, text="x", logprobs=entries)])
+    back = [event for body in FrameDecoder().feed(b"".join(frames)) for event in _events(body)]
+    deltas = [event for event in back if isinstance(event, TextDelta)]
+    assert len(deltas) > 1
+    assert "".join(delta.text for delta in deltas) == "x"
+    assert tuple(entry for delta in deltas for entry in delta.logprobs) == entries
 
 
 def test_wire_failure_with_an_endless_message_is_shortened() -> None:

@@ -371,6 +371,23 @@ async def test_disconnect_in_stream_cancels_in_worker() -> None:
     call.check_all_returned()
 
 
+async def test_disconnect_after_an_echo_counts_none_of_the_prompt_s_tokens() -> None:
+    entry = TokenLogprob(3, b"prompt", None)
+    echo = TextDelta(request_id=1, text="prompt", logprobs=(entry,))
+    residency, _ = pausing(echo, delta(" one"))
+    call = Call(residency)
+    await call.sent_where(lambda body: b"one" in body)
+    call.left.set()
+    await call.done()
+    assert call.tokens["completion"] == 1
+
+
+async def test_first_text_is_not_an_echoed_prompt() -> None:
+    call = Call(FakeResidency(TextDelta(request_id=1, text="prompt"), finished(completion=0)))
+    await call.done()
+    assert not call.services.metrics.as_json()["innkeeper_first_text_seconds"]["samples"]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_disconnect_before_first_byte_cancels_in_worker(stream: bool) -> None:
     residency, _ = pausing()
