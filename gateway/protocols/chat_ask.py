@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engines.wire import ChatMessage, ChatPrompt, Grammar, TextRequest, ToolUse
+from engines.wire import ChatMessage, ChatPrompt, Grammar, Reasoning, TextRequest, ToolUse
 from gateway.protocols.text_options import TextOptions, text_requests
 from gateway.registry.catalog import RequestSettings
 from gateway.registry.reasoning_settings import ReasoningSettings
@@ -70,8 +70,14 @@ class ChatAsk(msgspec.Struct, frozen=True, kw_only=True):
             clamp=self.clamp,
             grammar=self.grammar,
             tools=tools,
-            reasoning=self.reasoning.over(settings.reasoning).wire(),
+            reasoning=self._reasoning(settings.reasoning),
         )
+
+    def _reasoning(self, settings: ReasoningSettings) -> Reasoning:
+        """Settings may be of many models, some of which cannot follow them; a request's own wish is followed or refused."""
+        own = self.reasoning
+        of_settings = own.effort is None and (own.enabled is None or settings.effort is not None)
+        return own.over(settings).wire(lenient=of_settings and settings != ReasoningSettings())
 
 
 def _told_once(ask: ChatAsk, settings: RequestSettings) -> RequestSettings:

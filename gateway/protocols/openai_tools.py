@@ -25,7 +25,8 @@ def read_tools(options: Mapping[str, Any]) -> ToolUse | None:
         read_tool(_function(tool, f"tools[{i}]"), f"tools[{i}].function")
         for i, tool in enumerate(read_tool_list(options.get("tools")))
     ]
-    parallel = read_boolean(options, "parallel_tool_calls") is not False
+    wanted = read_boolean(options, "parallel_tool_calls")
+    parallel = wanted is not False
     choice = options.get("tool_choice")
     match choice:
         case None:
@@ -33,7 +34,9 @@ def read_tools(options: Mapping[str, Any]) -> ToolUse | None:
         case "none" | "auto" | "required":
             return make_tool_use(tools, choice=choice, parallel=parallel)
         case {"type": "function", **_rest}:
-            return make_tool_use(tools, choice="required", name=_named(choice, "tool_choice"), parallel=parallel)
+            # Who names one function wants one call of it, unless they say otherwise.
+            name = _named(choice, "tool_choice")
+            return make_tool_use(tools, choice="required", name=name, parallel=wanted is True)
         case {"type": "allowed_tools", **_rest}:
             return _allowed(choice.get("allowed_tools"), tools, parallel)
         case {"type": str(kind), **_rest}:

@@ -32,16 +32,19 @@ class ReasoningSettings(msgspec.Struct, frozen=True, kw_only=True):
     def over(self, below: ReasoningSettings) -> ReasoningSettings:
         """This level's values, and those of the one below where it is silent. To ask for an effort is to ask for thinking."""
         enabled = True if self.enabled is None and self.effort is not None else self.enabled
+        lower = True if below.enabled is None and below.effort is not None else below.enabled
         return ReasoningSettings(
-            enabled=below.enabled if enabled is None else enabled,
+            enabled=lower if enabled is None else enabled,
             effort=below.effort if self.effort is None else self.effort,
             budget=below.budget if self.budget is None else self.budget,
             split=below.split if self.split is None else self.split,
         )
 
-    def wire(self) -> Reasoning:
-        """What the worker is told. Without thinking there is nothing to tell of effort and budget."""
+    def wire(self, *, lenient: bool = False) -> Reasoning:
+        """What the worker is told. Without thinking there is nothing to tell of effort and budget. ``lenient``: what the model
+        cannot be told is left out, and no error.
+        """
         split = self.split is not False
         if self.enabled is False:
-            return Reasoning(enabled=False, split=split)
-        return Reasoning(enabled=self.enabled, effort=self.effort, budget=self.budget, split=split)
+            return Reasoning(enabled=False, split=split, lenient=lenient)
+        return Reasoning(enabled=self.enabled, effort=self.effort, budget=self.budget, split=split, lenient=lenient)

@@ -32,7 +32,14 @@ READ = (Tool(name="weather", description="Looks out.", parameters=SCHEMA, strict
         ({"tools": TOOLS, "tool_choice": "none"}, ToolUse(tools=READ, choice="none")),
         ({"tools": TOOLS, "tool_choice": "required"}, ToolUse(tools=READ, choice="required")),
         ({"tools": TOOLS, "parallel_tool_calls": False}, ToolUse(tools=READ, parallel=False)),
-        ({"tools": TOOLS, "tool_choice": function("clock")}, ToolUse(tools=READ, choice="required", name="clock")),
+        (
+            {"tools": TOOLS, "tool_choice": function("clock")},
+            ToolUse(tools=READ, choice="required", name="clock", parallel=False),
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": function("clock"), "parallel_tool_calls": True},
+            ToolUse(tools=READ, choice="required", name="clock"),
+        ),
         (
             {
                 "tools": TOOLS,

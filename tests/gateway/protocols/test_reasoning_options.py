@@ -86,12 +86,20 @@ ON, LOW = ReasoningSettings(enabled=True), ReasoningSettings(effort="low", budge
 
 def test_settings_yield_to_the_request_key_by_key() -> None:
     assert asked({}).reasoning == Reasoning()
-    assert asked({"reasoning": LOW}).reasoning == Reasoning(enabled=None, effort="low", budget=9, split=False)
-    request = asked({"reasoning": LOW}, reasoning=ReasoningSettings(enabled=True, budget=5, split=True))
-    assert request.reasoning == Reasoning(enabled=True, effort="low", budget=5)
+    of_settings = asked({"reasoning": LOW}).reasoning
+    assert of_settings == Reasoning(enabled=True, effort="low", budget=9, split=False, lenient=True)
+    request = asked({"reasoning": LOW}, reasoning=ReasoningSettings(effort="high", budget=5, split=True))
+    assert request.reasoning == Reasoning(enabled=True, effort="high", budget=5)
     off = ReasoningSettings(enabled=False)
-    assert asked({"reasoning": LOW}, reasoning=off).reasoning == Reasoning(enabled=False, split=False)
+    assert asked({"reasoning": ON}, reasoning=off).reasoning == Reasoning(enabled=False)
     assert asked({"reasoning": off}, reasoning=ReasoningSettings(effort="high")).reasoning.enabled is True
+
+
+def test_settings_are_of_many_models_and_wishes_of_one() -> None:
+    assert asked({}, reasoning=ON).reasoning.lenient is False
+    assert asked({"reasoning": ON}).reasoning.lenient is True
+    assert asked({"reasoning": ReasoningSettings(budget=9)}, reasoning=ON).reasoning.lenient is False
+    assert asked({"reasoning": LOW}, reasoning=ON).reasoning.lenient is True  # the effort is the settings' own
 
 
 def test_thinking_that_the_request_speaks_of_is_not_contradicted_by_the_other_way_of_saying_it() -> None:

@@ -11,7 +11,16 @@ import httpx
 import openai
 import pytest
 
-from engines.wire import ChatPrompt, Event, TextRequest
+from engines.wire import (
+    ChatPrompt,
+    Event,
+    ReasoningDelta,
+    TextRequest,
+    Tool,
+    ToolCallDelta,
+    ToolCallStarted,
+    ToolUse,
+)
 from gateway.app import create_app
 from gateway.errors import ModelTooLarge, ServerOverloaded
 from tests.gateway.helpers_app import chat_body, client_of, make_app, make_catalog, make_settings
@@ -69,6 +78,47 @@ async def test_chat_request_reaches_the_worker() -> None:
     assert isinstance(request.prompt, ChatPrompt)
     assert (request.sampling.temperature, request.sampling.seed) == (0, 7)
     assert (request.stop, request.max_tokens) == (("END",), 5)
+
+
+def calling() -> FakeResidency:
+    return FakeResidency(
+        ReasoningDelta(request_id=1, text="Hm.", tokens=(1,)),
+        ToolCallStarted(request_id=1, index=0, id="call_a", name="weather", tokens=(2,)),
+        ToolCallDelta(request_id=1, index=0, arguments='{"city"', tokens=(3,)),
+        ToolCallDelta(request_id=1, index=0, arguments=': "Oslo"}', tokens=(4,)),
+        ToolCallStarted(request_id=1, index=1, id="call_b", name="clock", tokens=(5,)),
+        ToolCallDelta(request_id=1, index=1, arguments="{}", tokens=(6,)),
+        finished("tool_calls", completion=6),
+    )
+
+
+TOOLS: list[Any] = [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")]
+CALLS = [("call_a", "weather", '{"city": "Oslo"}'), ("call_b", "clock", "{}")]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_chat_calls_tools(n: int) -> None:
+    async with client_for(calling()) as client:
+        answer = await client.chat.completions.create(model="a", messages=MESSAGES, tools=TOOLS, n=n)
+    for choice in answer.choices:
+        message: Any = choice.message
+        assert [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls] == CALLS
+        assert (message.content, message.reasoning_content, choice.finish_reason) == (None, "Hm.", "tool_calls")
+    assert len(answer.choices) == n
+
+
+async def test_chat_calls_tools_streamed_and_the_helper_puts_them_together() -> None:
+    residency = calling()
+    async with (
+        client_for(residency) as client,
+        client.chat.completions.stream(model="a", messages=MESSAGES, tools=TOOLS) as stream,
+    ):
+        final = await stream.get_final_completion()
+    message: Any = final.choices[0].message
+    assert [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls] == CALLS
+    assert (message.content, message.reasoning_content) == (None, "Hm.")
+    (request,) = residency.leases[0].requests
+    assert request.tools == ToolUse(tools=(Tool(name="weather"), Tool(name="clock")))
 
 
 async def test_completions_of_two_prompts() -> None:
