@@ -6,7 +6,7 @@ thinking ``omitted`` it holds the thinking itself, so that the model has it agai
 
 from __future__ import annotations
 
-from base64 import b64encode, urlsafe_b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -67,7 +67,7 @@ def read_thinking(options: Mapping[str, Any], output_config: Mapping[str, Any]) 
 
 def signature_of(thought: str, *, shown: bool) -> str:
     """The signature of a block with this thinking, or of an empty one in its place."""
-    return _SIGNED if shown else _HOLDS + b64encode(thought.encode(), b"-_").decode()
+    return _SIGNED if shown else _HOLDS + b64encode(thought.encode()).decode()
 
 
 def thought_in(block: Mapping[str, Any], field: str) -> str:
@@ -78,7 +78,7 @@ def thought_in(block: Mapping[str, Any], field: str) -> str:
     if thought or not isinstance(signature, str) or not signature.startswith(_HOLDS):
         return thought
     try:
-        return urlsafe_b64decode(signature.removeprefix(_HOLDS).encode()).decode()
+        return b64decode(signature.removeprefix(_HOLDS), validate=True).decode()
     except ValueError:
         where = f"{field}.signature"
         raise InvalidRequest(f"{where} is not one of this server's; send it back as it was", param=where) from None

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 __all__ = ["whole_part"]
 
-_CUTS = 4  # the last places where the text may be cut that are tried: an unfinished value is behind the last but one
+_CUTS = 4  # the last places where the text may be cut that are tried: an unfinished member is behind the last but one
 
 
 def whole_part(text: str) -> Any:
     """The value of ``text``, what was left open closed and an unfinished member left out; None where there is none."""
-    return next((value for end, closing in _ends(text) if (value := _value(text[:end] + closing)) is not None), None)
+    return next((value for end in _ended(text) if (value := _value(end)) is not None), None)
 
 
-def _ends(text: str) -> list[tuple[int, str]]:
-    """Places where the text may end, and what closes it there: the whole of it first, then before the last commas."""
-    cuts: list[tuple[int, str]] = []
+def _ended(text: str) -> Iterator[str]:
+    """The text with an end: all of it first, then less and less."""
+    closing, cuts = _scanned(text)
+    yield text + closing
+    for place in reversed(cuts):
+        yield text[:place] + _scanned(text[:place])[0]
+
+
+def _scanned(text: str) -> tuple[str, list[int]]:
+    """What closes the text, and the last places before which members are whole."""
+    cuts: list[int] = []
     open_brackets: list[str] = []
     in_string = escaped = False
     for place, character in enumerate(text):
@@ -29,14 +38,13 @@ def _ends(text: str) -> list[tuple[int, str]]:
             in_string = True
         elif character in "{[":
             open_brackets.append("}" if character == "{" else "]")
-            cuts.append((place + 1, "".join(reversed(open_brackets))))
+            cuts.append(place + 1)
         elif character in "}]" and open_brackets:
             open_brackets.pop()
         elif character == ",":
-            cuts.append((place, "".join(reversed(open_brackets))))
-        del cuts[:-_CUTS]
+            cuts.append(place)
     closing = "".join(reversed(open_brackets))
-    return [(len(text), f'"{closing}' if in_string else closing), *reversed(cuts)]
+    return f'"{closing}' if in_string else closing, cuts[-_CUTS:]
 
 
 def _value(text: str) -> Any:

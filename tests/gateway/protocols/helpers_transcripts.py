@@ -6,7 +6,8 @@ A file of ``transcripts/`` has four parts, each begun by a line ``== name``:
 - ``asked``: the worker's requests, one JSON object a line; none for a request that is refused
 - ``said``: the workers' events, each with the index of its completion: ``0 {"text": "Hi"}``,
   ``0 {"thought": "Hm"}``, ``0 {"call": 0, "id": "c1", "name": "f"}``, ``0 {"call": 0, "arguments": "{"}``,
-  ``0 {"finish": "stop", "prompt": 3, "completion": 2}``, or ``0 {"error": "worker_died", "message": "…"}``. A text may have
+  ``0 {"finish": "stop", "prompt": 3, "completion": 2}``, or ``0 {"error": "worker_died", "message": "…"}``. First may come
+  ``0 {"admitted": 3}``, which an Anthropic stream is told. A finish may have a ``stop``, the sequence that matched. A text may have
   ``tokens``, each ``[text, log-probability, [[text, log-probability], …]]``; bytes that are not UTF-8 are written as Python
   decodes them with ``surrogateescape``: ``\\udcf0``
 - ``answer``: the events of a stream as they are sent, or a body, indented
@@ -27,7 +28,8 @@ import msgspec
 
 from engines.wire import Finished, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
 from gateway.errors import GatewayError, from_wire
-from gateway.protocols import openai_chat, openai_completions
+from gateway.protocols import anthropic_request, openai_chat, openai_completions
+from gateway.protocols.anthropic_answer import MessageStream
 from gateway.protocols.completion import AnswerHead, BodyFormat, StreamFormat, completions_of
 from gateway.protocols.envelopes import render
 from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
@@ -75,6 +77,8 @@ def performed(transcript: Transcript) -> Transcript:
     except GatewayError as refusal:
         return replace(transcript, asked="", answer=_refusal(refusal, transcript.path))
     pieces, error = _pieces(transcript.said)
+    if isinstance(stream, MessageStream) and transcript.said.startswith('0 {"admitted": '):
+        stream.admitted(json.loads(transcript.said.partition("\n")[0][2:])["admitted"])
     if stream is not None:
         answer = b"".join(stream.render([piece]) for piece in pieces)
         answer += stream.end() if error is None else stream.failure(error)
@@ -91,6 +95,10 @@ def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | No
         chat = openai_chat.parse(content)
         asked = chat.ask.text_requests(RequestSettings(), itertools.count(1))
         return asked, chat.stream_format(head), chat.body_format(head)
+    if transcript.path == "/v1/messages":
+        messages = anthropic_request.parse(content)
+        asked = messages.text_requests(RequestSettings(), itertools.count(1))
+        return asked, messages.stream_format(head, "req-1"), messages.body_format(head)
     request = openai_completions.parse(content)
     asked = request.text_requests(RequestSettings(), itertools.count(1))
     return asked, request.stream_format(head), request.body_format(head)
@@ -103,7 +111,9 @@ def _pieces(said: str) -> tuple[list[Piece], GatewayError | None]:
         index, _, text = line.partition(" ")
         event = json.loads(text)
         if "error" in event:
-            return pieces, from_wire(WireError(code=event["error"], message=event["message"]))
+            return pieces, from_wire(msgspec.convert({**event, "code": event["error"]}, WireError))
+        if "admitted" in event:
+            continue
         pieces.append(_piece(int(index), event))
     return pieces, None
 
@@ -127,7 +137,7 @@ def _finish(event: dict[str, Any]) -> Finished:
         cached_tokens=event.get("cached", 0),
         reasoning_tokens=event.get("reasoning", 0),
     )
-    return Finished(request_id=1, reason=event["finish"], usage=usage)
+    return Finished(request_id=1, reason=event["finish"], usage=usage, stop_sequence=event.get("stop"))
 
 
 def _token(text: str, logprob: float | None, top: list[tuple[str, float]] = []) -> TokenLogprob:  # noqa: B006 (only read)
