@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from engines.errors import CheckpointError, EngineError, GgufFormatError, InvalidField
-from engines.wire import ChatPrompt, DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer, TokenizerRequest
+from engines.wire import DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer, TokenizerRequest
 from engines.wire import TokenizerSource as Source
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TextTokens(Protocol):
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
 
-    def encode_chat(self, prompt: ChatPrompt, *, add_special: bool, continues: bool) -> list[int]: ...
+    def encode_chat(self, chat: EncodeChat) -> list[int]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...
 
@@ -58,8 +58,8 @@ def answer(tokenizer: TextTokens, request: TokenizerRequest) -> TokenizerAnswer:
             return TokenizerAnswer(text=tokenizer.decode(tokens))
         case EncodeText(text=text, add_special=add_special, parse_special=parse_special):
             ids = tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
-        case EncodeChat(prompt=prompt, add_special=add_special, continues=continues):
-            ids = tokenizer.encode_chat(prompt, add_special=add_special, continues=continues)
+        case EncodeChat():
+            ids = tokenizer.encode_chat(request.what)
     return TokenizerAnswer(
         tokens=tuple(ids),
         texts=tuple(map(tokenizer.token_text, ids)) if request.texts else (),
@@ -99,8 +99,10 @@ class _GgufTokens:
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         return self._tokenizer.encode(text, add_bos=None if add_special else False, parse_special=parse_special)
 
-    def encode_chat(self, prompt: ChatPrompt, *, add_special: bool, continues: bool) -> list[int]:
-        return self._chat.tokens(prompt, add_bos=None if add_special else False, continues=continues)
+    def encode_chat(self, chat: EncodeChat) -> list[int]:
+        add_bos = None if chat.add_special else False
+        encoded = self._chat.encode(chat.prompt, chat.tools, chat.reasoning, add_bos=add_bos, continues=chat.continues)
+        return encoded.tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(tokens, skip_special=False)
@@ -118,8 +120,8 @@ class WordTokens:
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         return list(map(_word_id, text.split()))
 
-    def encode_chat(self, prompt: ChatPrompt, *, add_special: bool, continues: bool) -> list[int]:
-        return [_word_id(word) for message in prompt.messages for word in (message.content or "").split()]
+    def encode_chat(self, chat: EncodeChat) -> list[int]:
+        return [_word_id(word) for message in chat.prompt.messages for word in (message.content or "").split()]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return " ".join(map(self.token_text, tokens))

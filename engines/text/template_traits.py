@@ -60,22 +60,26 @@ class TemplateTraits:
     def variables(self, reasoning: Reasoning) -> dict[str, Any]:
         """What the template is told of a request's wishes about thinking.
 
-        InvalidField, naming the wish, for what it cannot be told. That a model which does not think shall not is no wish.
+        InvalidField, naming the wish, for what it cannot be told, unless the wish is ``lenient``. That a model which does not
+        think shall not is no wish.
         """
+        if not reasoning.lenient:
+            self._check(reasoning)
         told: dict[str, Any] = {}
-        if reasoning.enabled is not None and (self.reasoning is not None or reasoning.enabled):
-            if self.reasoning is None:
-                raise InvalidField("reasoning: this model does not think before it answers", param="reasoning")
-            if self.switches.toggle is not None:
-                told[self.switches.toggle] = reasoning.enabled
-            elif not reasoning.enabled:
-                raise InvalidField("reasoning: this model's template cannot be told not to think", param="reasoning")
-        if reasoning.effort is not None:
-            if self.switches.effort is None:
-                raise InvalidField(
-                    "reasoning_effort: this model's template cannot be told how much to think", param="reasoning_effort"
-                )
+        if reasoning.enabled is not None and self.reasoning is not None and self.switches.toggle is not None:
+            told[self.switches.toggle] = reasoning.enabled
+        if reasoning.effort is not None and self.switches.effort is not None:
             told[self.switches.effort] = reasoning.effort
         if reasoning.budget is not None and self.switches.budget is not None:
             told[self.switches.budget] = reasoning.budget
         return told
+
+    def _check(self, reasoning: Reasoning) -> None:
+        if reasoning.enabled and self.reasoning is None:
+            raise InvalidField("reasoning: this model does not think before it answers", param="reasoning")
+        if reasoning.enabled is False and self.reasoning is not None and self.switches.toggle is None:
+            raise InvalidField("reasoning: this model's template cannot be told not to think", param="reasoning")
+        if reasoning.effort is not None and self.switches.effort is None:
+            raise InvalidField(
+                "reasoning_effort: this model's template cannot be told how much to think", param="reasoning_effort"
+            )
