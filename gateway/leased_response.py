@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -27,21 +27,24 @@ from starlette.types import Receive, Scope, Send
 from engines.wire import Admitted, Event, Failed, Finished, TextDelta, TextRequest
 from gateway.connection import connection_of
 from gateway.departure import Departure
-from gateway.errors import GatewayError, InternalError, ModelUnloaded, WorkerDied, from_wire
+from gateway.errors import ContextExceeded, GatewayError, InternalError, ModelUnloaded, WorkerDied, from_wire
 from gateway.logs import note
 from gateway.outbox import Outbox
-from gateway.protocols.completion import BodyFormat, StreamFormat, completions_of
+from gateway.protocols.completion import BodyFormat, Completion, StreamFormat, completions_of
 from gateway.protocols.piece import AnswerEvent, EndPiece, piece_of
 from gateway.registry.catalog import ResolvedModel
 from gateway.services import Lease, Services
 
-__all__ = ["MAX_CHOICES_AT_ONCE", "MAX_WAITING_BYTES", "LeasedResponse"]
+__all__ = ["MAX_CHOICES_AT_ONCE", "MAX_WAITING_BYTES", "Headers", "LeasedResponse", "Settle", "Shorten"]
 
 MAX_WAITING_BYTES = 4 * 1024**2
 # Of one request: a long list of prompts must not take the model from everybody else. Choices of one prompt are never parted.
 MAX_CHOICES_AT_ONCE = 8
 
 Outcome = Literal["ok", "error", "cancelled"]
+Headers = Sequence[tuple[bytes, bytes]]
+Settle = Callable[[Sequence[Completion], GatewayError | None], Awaitable[Headers]]
+Shorten = Callable[[TextRequest, ContextExceeded], TextRequest | None]
 
 logger = logging.getLogger("innkeeper.http")
 
@@ -53,6 +56,11 @@ class LeasedResponse:
     ``body`` renders. An error that has to become a status is raised from the call. ``admitted`` is told how many tokens a
     prompt has, before anything of its answer is rendered. ``leased`` is called when the model is there, ``seen`` with each event
     as it comes, which a slow client's rendering may be long behind.
+
+    ``settle`` is awaited when an answer is over and before its end is rendered, so that what it does has happened for whoever
+    has read the end. It is given the completions of an unstreamed answer (a stream has rendered them), or the error of one
+    whose headers are out, and returns headers that an unstreamed answer adds. ``shorten`` makes of a request that does not fit
+    the context one that may, or None.
     """
 
     def __init__(
@@ -67,6 +75,8 @@ class LeasedResponse:
         admitted: Callable[[int], None] | None = None,
         leased: Callable[[], None] | None = None,
         seen: Callable[[Event], None] | None = None,
+        settle: Settle | None = None,
+        shorten: Shorten | None = None,
     ) -> None:
         self._services = services
         self._model = model
@@ -74,6 +84,8 @@ class LeasedResponse:
         self._stream = stream
         self._body = body
         self._admitted = admitted
+        self._settle = settle
+        self._shorten = shorten
         self._leased = leased
         self._seen = seen
         self._headers = [(b"x-innkeeper-ignored", ", ".join(ignored).encode())] if ignored else []
@@ -166,13 +178,19 @@ class LeasedResponse:
             raise _first(errors) from errors
 
     async def _serve_choice(self, lease: Lease, index: int, request: TextRequest) -> None:
-        events = lease.stream(request)
-        try:
-            self._finishes[index] = await self._read(index, events)
-        finally:
-            # So that a cancelled request is cancelled now, and not when the iterator is collected.
-            if (close := getattr(events, "aclose", None)) is not None:
-                await close()
+        while index not in self._finishes:
+            events = lease.stream(request)
+            try:
+                self._finishes[index] = await self._read(index, events)
+            except ContextExceeded as error:
+                shorter = None if self._shorten is None else self._shorten(request, error)
+                if shorter is None:
+                    raise
+                request = shorter
+            finally:
+                # So that a cancelled request is cancelled now, and not when the iterator is collected.
+                if (close := getattr(events, "aclose", None)) is not None:
+                    await close()
         self._outbox.put(EndPiece(index, self._finishes[index]))
 
     async def _read(self, index: int, events: AsyncIterator[Event]) -> Finished:
@@ -232,6 +250,8 @@ class LeasedResponse:
         while True:
             ended = outbox.ended
             chunk = stream.render(outbox.take())
+            if ended and self._settle is not None:
+                await self._settle((), outbox.error)
             if outbox.error is not None:
                 chunk += stream.failure(outbox.error)
             elif ended:
@@ -246,11 +266,14 @@ class LeasedResponse:
         await self._outbox.wait_ended()
         if self._outbox.error is not None:
             return self._outbox.error
-        body = self._body(completions_of(self._outbox.take()))
+        completions = completions_of(self._outbox.take())
+        settled = [] if self._settle is None else await self._settle(completions, None)
+        body = self._body(completions)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             *self._headers,
+            *settled,
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
