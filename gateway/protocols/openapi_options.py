@@ -299,6 +299,7 @@ TOKENIZE: dict[str, Schema] = {
     "parse_special": _BOOLEAN,
     "prompt": _STRING,
     "return_token_strs": _BOOLEAN,
+    "tools": _TOOL_OPTIONS["tools"],
     "with_pieces": _BOOLEAN,
 }
 

@@ -6,7 +6,7 @@ asked with     options of its own                                   answered wit
 ``prompt``     ``add_special_tokens`` ``return_token_strs``         ``count`` ``max_model_len`` ``tokens``, and
 ``messages``   these, ``add_generation_prompt``                     ``token_strs`` where asked for
                ``continue_final_message`` ``chat_template``
-               ``chat_template_kwargs``
+               ``chat_template_kwargs`` ``tools``
 ``content``    ``add_special`` ``parse_special`` ``with_pieces``    ``tokens``: ids, or ids with their pieces
 =============  ===================================================  ===========================================
 
@@ -17,15 +17,17 @@ it, so that the count is what an answer is charged for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from engines.wire import ChatMessage, DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer
+from engines.wire import ChatMessage, ChatPrompt, DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer, ToolUse
 from gateway.errors import InvalidRequest
-from gateway.protocols.chat_ask import chat_prompt
+from gateway.protocols.chat_ask import ChatAsk
 from gateway.protocols.json_body import decode_object
 from gateway.protocols.openai_messages import parse_messages
+from gateway.protocols.openai_tools import read_tools
 from gateway.protocols.options import (
     Limits,
     OptionTables,
@@ -62,6 +64,7 @@ OPTIONS_OF = {
             "chat_template_kwargs",
             "continue_final_message",
             "return_token_strs",
+            "tools",
         }
     ),
     "content": frozenset({"add_special", "parse_special", "with_pieces"}),
@@ -71,7 +74,7 @@ OPTIONS_OF = {
 TOKENIZE_OPTIONS = OptionTables(
     honoured=frozenset({"model", *OPTIONS_OF}).union(*OPTIONS_OF.values()),
     hints=frozenset(),
-    refused={"mm_processor_kwargs": ({},), "tools": ([],)},
+    refused={"mm_processor_kwargs": ({},)},
 )
 DETOKENIZE_OPTIONS = OptionTables(honoured=frozenset({"model", "tokens"}), hints=frozenset(), refused={})
 
@@ -86,6 +89,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     text: str | None = None
     messages: tuple[ChatMessage, ...] | None = None
+    tools: ToolUse | None = None
     template: str | None = None
     template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
@@ -99,11 +103,24 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         """What the tokenizer is asked, over the model's own settings."""
         if self.text is not None:
             return EncodeText(text=self.text, add_special=self.add_special, parse_special=self.parse_special)
-        prompt = chat_prompt(self.messages or (), self.template_kwargs, settings)
-        prompt = msgspec.structs.replace(
-            prompt, template=self.template or prompt.template, add_generation_prompt=self.add_generation_prompt
+        ask = ChatAsk(
+            model=self.model or "",
+            messages=self.messages or (),
+            tools=self.tools,
+            template_kwargs=self.template_kwargs,
+            add_generation_prompt=self.add_generation_prompt,
         )
-        return EncodeChat(prompt=prompt, add_special=self.add_special, continues=self.continues)
+        if self.template is not None:
+            settings = replace(settings, chat_template=self.template)
+        (request,) = ask.text_requests(settings, iter(()))
+        assert isinstance(request.prompt, ChatPrompt)
+        return EncodeChat(
+            prompt=request.prompt,
+            tools=request.tools,
+            reasoning=request.reasoning,
+            add_special=self.add_special,
+            continues=self.continues,
+        )
 
 
 class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,12 +160,15 @@ def parse_tokenize(body: bytes, limits: Limits = Limits()) -> TokenizeRequest:  
     limits.check_chars(sum(map(_characters, messages)), "messages")
     kwargs = read_template_kwargs(read_object(options, "chat_template_kwargs"))
     limits.check_chars(characters_in(kwargs), "chat_template_kwargs")
+    tools = read_tools({"tools": options.get("tools")})
+    limits.check_chars(characters_in(options.get("tools")), "tools")
     template = read_string(options, "chat_template") if "chat_template" in options else None
     limits.check_chars(len(template or ""), "chat_template")
     add_generation_prompt, continues = _read_turn(options, messages[-1])
     return TokenizeRequest(
         model=model,
         messages=messages,
+        tools=tools,
         template=template,
         template_kwargs=kwargs,
         add_generation_prompt=add_generation_prompt,

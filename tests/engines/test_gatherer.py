@@ -10,6 +10,8 @@ from engines.wire import (
     ReasoningDelta,
     TextDelta,
     TokenLogprob,
+    ToolCallDelta,
+    ToolCallStarted,
     Usage,
 )
 from tests.engines.helpers_clock import FakeClock
@@ -56,10 +58,30 @@ def test_gatherer_forgets_an_answer_that_ended() -> None:
 
 def test_gatherer_keeps_the_order_of_other_events() -> None:
     gatherer, _ = begun()
-    thought = ReasoningDelta(request_id=1, text="hm")
-    events: list[Event] = [delta("a", 1), delta("b", 2), thought, delta("c", 3)]
-    assert list(gatherer.join(events)) == [delta("ab", 1, 2), thought]
+    call = ToolCallStarted(request_id=1, index=0, id="c", name="f")
+    events: list[Event] = [delta("a", 1), delta("b", 2), call, delta("c", 3)]
+    assert list(gatherer.join(events)) == [delta("ab", 1, 2), call]
     assert list(gatherer.join([finished()])) == [delta("c", 3), finished()]
+
+
+def test_gatherer_joins_thinking_and_arguments_with_their_own_kind_and_call_only() -> None:
+    def thought(text: str, *tokens: int) -> ReasoningDelta:
+        return ReasoningDelta(request_id=1, text=text, tokens=tokens)
+
+    def arguments(index: int, text: str, *tokens: int) -> ToolCallDelta:
+        return ToolCallDelta(request_id=1, index=index, arguments=text, tokens=tokens)
+
+    gatherer = Gatherer(FakeClock().now)
+    gatherer.hold(1)
+    assert list(gatherer.join([thought("h", 1), thought("m", 2)])) == [thought("h", 1)]
+    events: list[Event] = [
+        thought(".", 3), delta("a", 4), delta("b", 5),
+        arguments(0, "{", 6), arguments(0, "}", 7), arguments(1, "{}", 8), thought("?", 9),
+    ]  # fmt: skip
+    assert list(gatherer.join(events)) == [
+        thought("m.", 2, 3), delta("ab", 4, 5), arguments(0, "{}", 6, 7), arguments(1, "{}", 8),
+    ]  # fmt: skip
+    assert list(gatherer.join([finished()])) == [thought("?", 9), finished()]
 
 
 def test_gatherer_holds_for_a_moment_only() -> None:

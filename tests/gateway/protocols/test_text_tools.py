@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engines.wire import ChatMessage, DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer
+from engines.wire import ChatMessage, DecodeTokens, EncodeChat, EncodeText, TokenizerAnswer, Tool, ToolUse
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedParameter
 from gateway.protocols.options import Limits
 from gateway.protocols.text_tools import (
@@ -19,6 +19,7 @@ from gateway.protocols.text_tools import (
     render_tokenized,
 )
 from gateway.registry.catalog import RequestSettings
+from gateway.registry.reasoning_settings import ReasoningSettings
 
 USER = {"role": "user", "content": "hi"}
 ANSWER = {"role": "assistant", "content": "yes"}
@@ -118,7 +119,18 @@ def test_tokenize_wrong_value_is_400_naming_the_field(body: dict[str, Any], fiel
     assert refusal.value.param == field
 
 
-@pytest.mark.parametrize("body", [{"prompt": "x", "promt": 1}, {"messages": [USER], "tools": [{}]}])
+def test_tokenize_chat_with_tools_and_the_models_settings() -> None:
+    request = tokenize(messages=[USER], tools=[{"type": "function", "function": {"name": "f"}}])
+    settings = RequestSettings(reasoning=ReasoningSettings(enabled=False), tool_syntax="hermes", chat_template="own")
+    what = request.what(settings)
+    assert isinstance(what, EncodeChat)
+    assert what.tools == ToolUse(tools=(Tool(name="f"),), syntax="hermes")
+    assert (what.reasoning.enabled, what.prompt.template) == (False, "own")
+    with pytest.raises(InvalidRequest, match=r"tools\[0\]\.type"):
+        tokenize(messages=[USER], tools=[{}])
+
+
+@pytest.mark.parametrize("body", [{"prompt": "x", "promt": 1}, {"messages": [USER], "mm_processor_kwargs": {"a": 1}}])
 def test_tokenize_unknown_parameter_is_refused_by_name(body: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedParameter) as refusal:
         tokenize(**body)
@@ -137,6 +149,7 @@ def test_every_option_belongs_to_a_kind() -> None:
         {"messages": [{"role": "user", "content": "x" * 11}]},
         {"messages": [USER], "chat_template": "x" * 11},
         {"messages": [USER], "chat_template_kwargs": {"k": "x" * 11}},
+        {"messages": [USER], "tools": [{"type": "function", "function": {"name": "x" * 11}}]},
     ],
 )
 def test_tokenize_more_characters_than_allowed_is_413(body: dict[str, Any]) -> None:
