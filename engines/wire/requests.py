@@ -129,8 +129,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Grammar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the answer must match: all of its text, but for reasoning and tool calls.
 
-    ``source`` is a regular expression, a Lark grammar (llguidance's dialect), or a JSON Schema as JSON text; for
-    ``json_object`` nothing.
+    ``source`` is a regular expression, a grammar in llguidance's dialect of Lark or in llama.cpp's GBNF, or a JSON Schema as
+    JSON text; for ``json_object`` nothing.
     """
 
     kind: Literal["json_object", "json_schema", "regex", "lark"]

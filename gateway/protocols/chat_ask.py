@@ -15,7 +15,7 @@ from gateway.protocols.text_options import TextOptions, text_requests
 from gateway.registry.catalog import RequestSettings
 from gateway.registry.reasoning_settings import ReasoningSettings
 
-__all__ = ["ChatAsk", "chat_prompt"]
+__all__ = ["ChatAsk"]
 
 _TOGGLE = "enable_thinking"  # what templates of several families are told by, and clients tell them by
 
@@ -54,7 +54,7 @@ class ChatAsk(msgspec.Struct, frozen=True, kw_only=True):
     def text_requests(self, settings: RequestSettings, siblings: Iterator[int]) -> list[TextRequest]:
         """What the worker is asked, one request a choice, over the model's own settings. ``siblings`` has unused numbers."""
         settings = _told_once(self, settings)
-        prompt = chat_prompt(
+        prompt = _chat_prompt(
             self.messages, self.template_kwargs, settings, add_generation_prompt=self.add_generation_prompt
         )
         tools = self.tools
@@ -90,7 +90,7 @@ def _told_once(ask: ChatAsk, settings: RequestSettings) -> RequestSettings:
     return settings
 
 
-def chat_prompt(
+def _chat_prompt(
     messages: tuple[ChatMessage, ...],
     template_kwargs: Mapping[str, Any],
     settings: RequestSettings,

@@ -5,11 +5,11 @@ option                   from        value
 =======================  ==========  =====================================================================
 ``response_format``      OpenAI      ``text``, ``json_object`` (llama.cpp's ``schema`` beside it), ``json_schema``
 ``json_schema``          llama.cpp   a JSON Schema
-``grammar``              llama.cpp   a grammar; here in Lark
+``grammar``              llama.cpp   a grammar in GBNF or Lark
 ``guided_json``          vLLM        a JSON Schema, or its JSON text
 ``guided_regex``         vLLM        a regular expression for the whole text
 ``guided_choice``        vLLM        texts, of which the answer is one
-``guided_grammar``       vLLM        a grammar in Lark
+``guided_grammar``       vLLM        the same
 ``structured_outputs``   vLLM        an object with one of ``json``, ``json_object``, ``regex``, ``choice``, ``grammar``
 =======================  ==========  =====================================================================
 

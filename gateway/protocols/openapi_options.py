@@ -207,7 +207,7 @@ _TOOL_OPTIONS: dict[str, Schema] = {
 
 _SCHEMA: Schema = {"type": ["object", "boolean"], "description": "A JSON Schema."}
 _SCHEMA_OR_TEXT: Schema = {"anyOf": [_SCHEMA, {**_NAME, "description": "A JSON Schema's text."}]}
-_LARK: Schema = {**_NAME, "description": "A grammar in Lark."}
+_LARK: Schema = {**_NAME, "description": "A grammar in Lark or GBNF."}
 _REGEX: Schema = {**_NAME, "description": "A regular expression for the whole text."}
 _ALTERNATIVES: Schema = array(_NAME, minItems=1, maxItems=MAX_ALTERNATIVES)
 _NAMED_SCHEMA = record(

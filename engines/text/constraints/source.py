@@ -7,11 +7,13 @@ Sources: llguidance's documentation of its grammar format, its Lark dialect and 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from engines.errors import InvalidField
 from engines.text.constraints.productive import is_productive
@@ -32,6 +34,7 @@ _FIELDS = {
     "regex": "guided_regex",
     "lark": "guided_grammar",
 }
+_GBNF_RULE = re.compile(r"^\s*[A-Za-z][\w-]*\s*::=", re.MULTILINE)
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?", "lenient": False}
 
 
@@ -55,7 +58,17 @@ def source_of(grammar: Grammar) -> Source:
     if grammar.kind == "regex":
         (source,) = msgspec.json.decode(LLMatcher.grammar_from_regex(grammar.source))["grammars"]
         return {"lark_grammar": source["lark_grammar"]}
-    return lark_source(grammar.source)
+    return lark_source(_as_lark(grammar.source, field))
+
+
+def _as_lark(text: str, field: str) -> str:
+    """A grammar in Lark as it is, and one in llama.cpp's GBNF, whose rules are written with ``::=``, in Lark."""
+    if _GBNF_RULE.search(text) is None:
+        return text
+    try:
+        return gbnf_to_lark(text)
+    except Exception as error:  # which is what the converter itself raises for a rule that is missing, or there twice
+        raise InvalidField(f"{field}: the grammar is no GBNF that can be read: {error}", param=field) from error
 
 
 def lark_source(text: str) -> Source:

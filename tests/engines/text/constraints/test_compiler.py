@@ -68,6 +68,9 @@ def test_schema_that_cannot_be_enforced_names_the_field(schema: Any) -> None:
         ("lark", "start: start", "guided_grammar"),
         ("lark", "start: <|nothing|>", "guided_grammar"),
         ("lark", 'start: %json {"not": {}}', "guided_grammar"),
+        ("lark", "root ::= (", "guided_grammar"),
+        ("lark", "root ::= " + "(" * 50_000, "guided_grammar"),
+        ("lark", "root ::= missing", "guided_grammar"),
     ],
 )
 def test_broken_grammar_names_the_field_that_it_came_from(kind: Any, source: str, field: str) -> None:
@@ -89,6 +92,7 @@ def test_broken_grammar_names_the_field_that_it_came_from(kind: Any, source: str
         ),
         (Grammar(kind="regex", source="[a-z]+(,[a-z]+)?"), ["a", "room,key"], ["", "1", "a,b,c"]),
         (Grammar(kind="lark", source='start: "key" num\nnum: /[0-9]+/'), ["key7"], ["key", "room"]),
+        (Grammar(kind="lark", source='root ::= "key" room-no\nroom-no ::= [0-9]+'), ["key7"], ["key", "room"]),
     ],
 )  # fmt: skip
 def test_grammar_takes_what_matches_and_nothing_else(grammar: Grammar, good: list[str], bad: list[str]) -> None:
@@ -140,6 +144,7 @@ HOSTILE: dict[str, Grammar] = {
     "thousands of choices": Grammar(kind="json_schema", source=json.dumps({"enum": [f"number {i}" for i in range(6000)]})),
     "a grammar that repeats for ever": Grammar(kind="lark", source='start: "a" start'),
     "every split of a text": Grammar(kind="lark", source='start: s\ns: s s | "a" | "aa" | "aaa"'),
+    "a long grammar in GBNF": Grammar(kind="lark", source="root ::= " + '"a" | ' * 20_000 + '"a"'),
     "nested repeats of rules": Grammar(kind="lark", source='start: x{1,1000}\nx: y{1,1000}\ny: "a"{1,1000}'),
 }  # fmt: skip
 
