@@ -13,8 +13,8 @@
 What stands in a response is none of this package's business: bodies are JSON that ``protocols`` made.
 """
 
-from gateway.responses.database import Entry, Item, Page
+from gateway.responses.database import Database, Entry, Item, Page
 from gateway.responses.runs import BackgroundRuns, Run
 from gateway.responses.store import ResponseStore
 
-__all__ = ["BackgroundRuns", "Entry", "Item", "Page", "ResponseStore", "Run"]
+__all__ = ["BackgroundRuns", "Database", "Entry", "Item", "Page", "ResponseStore", "Run"]

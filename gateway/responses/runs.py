@@ -150,6 +150,11 @@ class BackgroundRuns:
         run = self._under_way.get(id) or self._ended.get(id)
         return run if run is not None and run.owner == owner else None
 
+    async def wait_idle(self) -> None:
+        """Until none is under way and what they came to is stored."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     def forget(self, id: str) -> None:
         """It was deleted."""
         self._ended.pop(id, None)

@@ -1,0 +1,358 @@
+"""A response as it is made: streamed events with their sequence numbers, or one body.
+
+::
+
+    created  (queued)  in_progress  item*  completed | incomplete | failed | error failed
+
+    message        output_item.added  content_part.added  output_text.delta*  output_text.done  content_part.done  output_item.done
+    reasoning      output_item.added  content_part.added  reasoning_text.delta*  reasoning_text.done  content_part.done  …
+      as summary   output_item.added  reasoning_summary_part.added  …summary_text.delta*  …summary_text.done  …summary_part.done  …
+    function_call  output_item.added  function_call_arguments.delta*  function_call_arguments.done  output_item.done
+
+An answer without any text, thinking or call is an empty message. There is no end marker: the event with the whole response is
+the last. Source: OpenAI's API reference, "Streaming events".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from engines.wire import Finished, TokenLogprob
+from gateway.errors import GatewayError
+from gateway.protocols.completion import Call, Completion, Part, Text, Thought
+from gateway.protocols.openai_logprobs import chat_logprobs
+from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
+from gateway.protocols.responses_object import Frame, ItemStatus, Status, item_id, output_item, status_of, text_part
+
+__all__ = ["ResponseBody", "ResponseStream"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ResponseBody:
+    """An unstreamed response, which is the same object that ends a stream."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._ended: float | None = None
+        self.stored = True  # False: it should have been, and could not be
+
+    def response(self, completions: Sequence[Completion]) -> dict[str, Any]:
+        """The whole object; there is one completion."""
+        (completion,) = completions
+        finish = completion.finish
+        status = status_of(finish)
+        parts = completion.parts or (Text(""),)
+        last = len(parts) - 1
+        output = [
+            output_item(self._frame, place, part, status if place == last else "completed")
+            for place, part in enumerate(parts)
+        ]
+        self._ended = self._ended or self._frame.now()
+        return self._frame.response(status, output, ended=self._ended, finish=finish, stored=self.stored)
+
+    def __call__(self, completions: Sequence[Completion]) -> bytes:
+        return _encode(self.response(completions))
+
+
+class ResponseStream:
+    """A streamed response. ``queued``: it waits, in the background, until ``begin`` is called."""
+
+    media_type = "text/event-stream; charset=utf-8"
+    keepalive = b": keep-alive\n\n"
+
+    def __init__(self, frame: Frame, *, queued: bool = False) -> None:
+        self.stored = True  # as of a body
+        self.concluded = False  # its state will not change any more
+        self.over = False  # its last event was rendered
+        self._frame = frame
+        self._status: Status = "queued" if queued else "in_progress"
+        self._number = 0  # of the next event
+        self._output: list[dict[str, Any]] = []  # whole items
+        self._open: _OpenItem | None = None
+        self._finish: Finished | None = None
+        self._error: GatewayError | None = None
+        self._ended: float | None = None
+
+    def response(self) -> dict[str, Any]:
+        """The object as it is now."""
+        return self._frame.response(
+            self._status,
+            self._output,
+            ended=self._ended,
+            finish=self._finish,
+            error=self._error,
+            stored=self.stored,
+        )
+
+    def create(self) -> bytes:
+        """The events that come before anything else. Nothing once they were sent."""
+        if self._number:
+            return b""
+        created = self._lifecycle("created")
+        return created + self._lifecycle("queued" if self._status == "queued" else "in_progress")
+
+    def begin(self) -> bytes:
+        """It is worked on. Nothing for one that is, or is over."""
+        if self._status != "queued":
+            return b""
+        before = self.create()
+        self._status = "in_progress"
+        return before + self._lifecycle("in_progress")
+
+    def render(self, pieces: Sequence[Piece]) -> bytes:
+        """Events of these pieces; the first ones whether there are any or not."""
+        parts = [self.create()]
+        if pieces:
+            parts.append(self.begin())
+        for piece in pieces:
+            parts.append(self._piece(piece))
+        return b"".join(parts)
+
+    @property
+    def failed(self) -> bool:
+        """It ended with an error."""
+        return self._error is not None
+
+    def conclude(self, error: GatewayError | None = None, *, cancelled: bool = False) -> dict[str, Any]:
+        """The whole response, before its last events are rendered. Idempotent: the first call settles how it ended."""
+        if not self.concluded:
+            self.concluded = True
+            self._ended = self._frame.now()
+            self._error = None if cancelled else error
+            if cancelled:
+                self._status = "cancelled"
+            elif error is not None:
+                self._status = "failed"
+            elif self._finish is not None:
+                self._status = status_of(self._finish)
+            if error is None and not cancelled and not self._output and self._open is None:
+                self._open = _OpenMessage(self._frame, 0)
+        # An item that is open ends with the response; its events follow.
+        ending = [] if self._open is None else [self._open.item(self._item_status)]
+        return {**self.response(), "output": [*self._output, *ending]}
+
+    def end(self) -> bytes:
+        """What is left of the last item, then the whole response."""
+        before = self.create() + self.begin()
+        self.conclude()
+        return before + self._close(self._item_status) + self._last(self._status)
+
+    def failure(self, error: GatewayError) -> bytes:
+        """The error as an event, then the failed response."""
+        before = self.create()
+        self.conclude(error)
+        before += self._close("incomplete")
+        told = {"code": error.code, "message": error.message, "param": error.param}
+        return before + self._event("error", told) + self._last("failed")
+
+    def cancellation(self) -> bytes:
+        """The cancelled response; the API has no event of its own for it."""
+        before = self.create()
+        self.conclude(cancelled=True)
+        return before + self._close("incomplete") + self._last("incomplete")
+
+    @property
+    def _item_status(self) -> ItemStatus:
+        return "completed" if self._status == "completed" else "incomplete"
+
+    def _piece(self, piece: Piece) -> bytes:
+        if isinstance(piece, EndPiece):
+            self._finish = piece.finish
+            return b""
+        if self._open is not None and self._open.takes(piece):
+            return self._events(self._open.add(piece))
+        closed = self._close("completed")
+        self._open = _opened(self._frame, len(self._output), piece)
+        opened = self._events(self._open.begin())
+        return closed + opened + self._events(self._open.add(piece))
+
+    def _close(self, status: ItemStatus) -> bytes:
+        """Ends the item that is open, if there is one."""
+        item, self._open = self._open, None
+        if item is None:
+            return b""
+        before = b"" if item.begun else self._events(item.begin())
+        self._output.append(item.item(status))
+        return before + self._events(item.end(status))
+
+    def _last(self, name: str) -> bytes:
+        self.over = True
+        return self._lifecycle(name)
+
+    def _lifecycle(self, name: str) -> bytes:
+        return self._event(f"response.{name}", {"response": self.response()})
+
+    def _events(self, events: Sequence[tuple[str, dict[str, Any]]]) -> bytes:
+        return b"".join([self._event(f"response.{name}", fields) for name, fields in events])
+
+    def _event(self, name: str, fields: dict[str, Any]) -> bytes:
+        number, self._number = self._number, self._number + 1
+        body = _encode({"type": name, "sequence_number": number, **fields})
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
+
+
+_Events = list[tuple[str, dict[str, Any]]]
+
+
+class _OpenItem:
+    """An item that is being made. Its events are named without ``response.``."""
+
+    kind: str
+
+    def __init__(self, frame: Frame, place: int) -> None:
+        self.begun = False
+        self._frame = frame
+        self._place = place
+        self._texts: list[str] = []
+        self._at = {"item_id": item_id(frame, self.kind, place), "output_index": place}
+
+    @property
+    def part(self) -> Part:
+        """What it holds so far."""
+        raise NotImplementedError
+
+    def takes(self, piece: Piece) -> bool:
+        """Whether the piece goes on with it."""
+        raise NotImplementedError
+
+    def begin(self) -> _Events:
+        self.begun = True
+        return [("output_item.added", {"output_index": self._place, "item": self._bare()})]
+
+    def add(self, piece: Piece) -> _Events:
+        raise NotImplementedError
+
+    def end(self, status: ItemStatus) -> _Events:
+        return [("output_item.done", {"output_index": self._place, "item": self.item(status)})]
+
+    def item(self, status: ItemStatus) -> dict[str, Any]:
+        """As it is now."""
+        return output_item(self._frame, self._place, self.part, status)
+
+    def _bare(self) -> dict[str, Any]:
+        """As it begins: without content."""
+        return {**self.item("in_progress"), "content": []}
+
+    @property
+    def _text(self) -> str:
+        return "".join(self._texts)
+
+
+class _OpenMessage(_OpenItem):
+    kind = "message"
+
+    def __init__(self, frame: Frame, place: int) -> None:
+        super().__init__(frame, place)
+        self._tokens: list[TokenLogprob] = []
+        self._at["content_index"] = 0
+
+    @property
+    def part(self) -> Text:
+        return Text(self._text, tuple(self._tokens))
+
+    def takes(self, piece: Piece) -> bool:
+        return isinstance(piece, TextPiece)
+
+    def begin(self) -> _Events:
+        return [*super().begin(), ("content_part.added", {**self._at, "part": text_part(self._frame, Text(""))})]
+
+    def add(self, piece: Piece) -> _Events:
+        assert isinstance(piece, TextPiece)
+        self._texts.append(piece.text)
+        self._tokens += piece.logprobs
+        return [("output_text.delta", {**self._at, "delta": piece.text, "logprobs": self._logprobs(piece.logprobs)})]
+
+    def end(self, status: ItemStatus) -> _Events:
+        done = {**self._at, "text": self._text, "logprobs": self._logprobs(self._tokens)}
+        part = text_part(self._frame, self.part)
+        return [("output_text.done", done), ("content_part.done", {**self._at, "part": part}), *super().end(status)]
+
+    def _logprobs(self, tokens: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = chat_logprobs(tokens)["content"] if self._frame.shape.logprobs else []
+        return shown
+
+
+class _OpenThought(_OpenItem):
+    kind = "reasoning"
+
+    def __init__(self, frame: Frame, place: int) -> None:
+        super().__init__(frame, place)
+        self._summary = frame.shape.summary
+        self._at["summary_index" if self._summary else "content_index"] = 0
+
+    @property
+    def part(self) -> Thought:
+        return Thought(self._text)
+
+    def takes(self, piece: Piece) -> bool:
+        return isinstance(piece, ThoughtPiece)
+
+    def begin(self) -> _Events:
+        name = "reasoning_summary_part.added" if self._summary else "content_part.added"
+        return [*super().begin(), (name, {**self._at, "part": self._part("")})]
+
+    def add(self, piece: Piece) -> _Events:
+        assert isinstance(piece, ThoughtPiece)
+        self._texts.append(piece.text)
+        return [(f"{self._name}.delta", {**self._at, "delta": piece.text})]
+
+    def end(self, status: ItemStatus) -> _Events:
+        done = (f"{self._name}.done", {**self._at, "text": self._text})
+        name = "reasoning_summary_part.done" if self._summary else "content_part.done"
+        return [done, (name, {**self._at, "part": self._part(self._text)}), *super().end(status)]
+
+    @property
+    def _name(self) -> str:
+        return "reasoning_summary_text" if self._summary else "reasoning_text"
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {"type": "summary_text" if self._summary else "reasoning_text", "text": text}
+
+    def _bare(self) -> dict[str, Any]:
+        bare = {**super()._bare(), "summary": []}
+        bare.pop("encrypted_content", None)
+        return bare
+
+
+class _OpenCall(_OpenItem):
+    kind = "function_call"
+
+    def __init__(self, frame: Frame, place: int, piece: CallPiece) -> None:
+        super().__init__(frame, place)
+        self._call = piece
+
+    @property
+    def part(self) -> Call:
+        return Call(self._call.id, self._call.name, self._text)
+
+    def takes(self, piece: Piece) -> bool:
+        return isinstance(piece, ArgumentsPiece) and piece.call == self._call.call
+
+    def add(self, piece: Piece) -> _Events:
+        if isinstance(piece, CallPiece):
+            return []  # its beginning
+        assert isinstance(piece, ArgumentsPiece)
+        self._texts.append(piece.text)
+        return [("function_call_arguments.delta", {**self._at, "delta": piece.text})]
+
+    def end(self, status: ItemStatus) -> _Events:
+        done = {**self._at, "name": self._call.name, "arguments": self._text}
+        return [("function_call_arguments.done", done), *super().end(status)]
+
+    def _bare(self) -> dict[str, Any]:
+        return self.item("in_progress")
+
+
+def _opened(frame: Frame, place: int, piece: Piece) -> _OpenItem:
+    match piece:
+        case TextPiece():
+            return _OpenMessage(frame, place)
+        case ThoughtPiece():
+            return _OpenThought(frame, place)
+        case CallPiece():
+            return _OpenCall(frame, place, piece)
+    raise AssertionError(f"{piece} begins nothing")
