@@ -1,0 +1,71 @@
+"""What a model can be asked for, as clients are told: from its task, its chat template and its vocabulary.
+
+The gateway has neither Jinja nor the tables of the text engine, so templates are read as text here. What counts is held against
+the engine's own reading by a test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from engines.header import GgufArray, GgufValueType, MetadataValue
+from engines.wire import Task
+
+__all__ = ["INFILL_KEYS", "INFILL_TEXTS", "capabilities_of"]
+
+_TASKS: Final[Mapping[Task, tuple[str, ...]]] = {
+    "text": ("completion",),
+    "vision": ("completion", "vision"),
+    "embedding": ("embedding",),
+}
+_TOOLS: Final = re.compile(r"\{[{%].*?\b(?:tools|available_tools|xml_tools)\b.*?[%}]\}", re.DOTALL)
+_THINKING: Final = re.compile(
+    r"<think>|</think>|<thinking>|</thinking>|\[/?THINK\]|<\|START_THINKING\|>|◁/?think▷|</?seed:think>|</?longcat_think>"
+    r"|<\|channel>|<\|channel\|>|Here(?: i|')s my thought process"
+)
+_KEY: Final = "tokenizer.ggml."
+
+INFILL_KEYS: Final = (
+    ("fim_pre_token_id", "prefix_token_id"),
+    ("fim_suf_token_id", "suffix_token_id"),
+    ("fim_mid_token_id", "middle_token_id"),
+)
+"""Metadata keys, below ``tokenizer.ggml.``, of the tokens before, behind and in the gap of an infill prompt."""
+
+INFILL_TEXTS: Final = (
+    ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>"),
+    ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>"),
+    ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"),
+)
+"""What these tokens are called where no key names them."""
+
+
+def capabilities_of(
+    task: Task, template: str | None, metadata: Mapping[str, MetadataValue], *, calls: bool = False
+) -> tuple[str, ...]:
+    """Of completion, vision, tools, thinking, insert and embedding those it has. ``calls``: its settings name a call syntax.
+
+    Reads the vocabulary: GgufFormatError when the file has changed since its header was read.
+    """
+    found = list(_TASKS.get(task, ()))
+    if "completion" in found:
+        found += ["tools"] if calls or (template and _TOOLS.search(template)) else []
+        found += ["thinking"] if template and _THINKING.search(template) else []
+        found += ["insert"] if _fills_gaps(metadata) else []
+    return tuple(found)
+
+
+def _fills_gaps(metadata: Mapping[str, MetadataValue]) -> bool:
+    named = [any(isinstance(metadata.get(_KEY + key), int) for key in keys) for keys in INFILL_KEYS]
+    if all(named):
+        return True
+    tokens = metadata.get(f"{_KEY}tokens")
+    if not isinstance(tokens, GgufArray) or tokens.element_type is not GgufValueType.STRING:
+        return False
+    vocabulary = set(tokens.encoded())
+    return all(
+        there or any(text.encode() in vocabulary for text in texts)
+        for there, texts in zip(named, INFILL_TEXTS, strict=True)
+    )
