@@ -19,7 +19,7 @@ from gateway.middleware.origin_guard import OriginGuard
 from gateway.middleware.request_id import RequestId
 from gateway.registry.catalog import Catalog
 from gateway.residency_metrics import ResidencyMetrics
-from gateway.routes import admin, anthropic, openai, openapi, operations, text_tools, unbuilt
+from gateway.routes import admin, anthropic, ollama, openai, openapi, operations, text_tools, unbuilt
 from gateway.services import Residency, Services
 from gateway.settings import ServerSettings, Settings
 
@@ -29,6 +29,7 @@ __all__ = ["ROUTES", "create_app", "middleware"]
 ROUTES: list[BaseRoute] = [
     *openai.ROUTES,
     *anthropic.ROUTES,
+    *ollama.ROUTES,
     *operations.ROUTES,
     *openapi.ROUTES,
     *text_tools.ROUTES,

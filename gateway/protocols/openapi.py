@@ -11,9 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.metrics import CONTENT_TYPE
-from gateway.protocols import admin, anthropic_request, openai_chat, openai_completions, text_tools
+from gateway.protocols import (
+    admin,
+    anthropic_request,
+    ollama_chat,
+    ollama_generate,
+    ollama_models,
+    openai_chat,
+    openai_completions,
+    text_tools,
+)
+from gateway.protocols.ollama_answer import NDJSON
 from gateway.protocols.openapi_answers import ERRORS, SCHEMAS, error_content, ref
 from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
+from gateway.protocols.openapi_ollama import OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_SHOW
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD, Schema, body_schema
 
 __all__ = ["OPERATIONS", "Endpoint", "Operation", "document"]
@@ -28,6 +39,7 @@ _STREAM: Schema = {
 _MESSAGE_STREAM: Schema = {
     "description": "Server-sent events, each with JSON data; the last is message_stop, or an error."
 }
+_LINES: Schema = {"description": "Objects as of the whole answer, one a line; the last has done true, or is an error."}
 _CONVERTOR = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
@@ -43,7 +55,9 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Operation:
-    """What one method of a path does. ``answers`` are its 200s by media type; ``unready`` is the schema of a 503 of its own."""
+    """What one method of a path does. ``answers`` are its 200s by media type, none where it only ever refuses; ``unready`` is the
+    schema of a 503 of its own.
+    """
 
     summary: str
     answers: Mapping[str, Schema]
@@ -62,6 +76,10 @@ _GUARDED = (401, 403, 429, 500)  # what any route with a key may be answered wit
 
 def _json(name: str) -> dict[str, Schema]:
     return {_JSON: ref(name)}
+
+
+def _of_registry(what: str) -> Operation:
+    return Operation(f"{what}: refused, since models are entries of the registry", {}, errors=(501,))
 
 
 def _kind(name: str) -> Schema:
@@ -96,6 +114,33 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=body_schema(anthropic_request.COUNT_OPTIONS, COUNT, ("model", "messages")),
         errors=_TOOL,
     ),
+    ("GET", "/api/version"): Operation("The release of Ollama's API, and this server's own", _json("OllamaVersion")),
+    ("GET", "/api/tags"): Operation("The models of the registry", _json("OllamaTags")),
+    ("GET", "/api/ps"): Operation("The models in memory", _json("OllamaPs")),
+    ("POST", "/api/show"): Operation(
+        "One model at length; loads nothing",
+        _json("OllamaShown"),
+        body={**body_schema(ollama_models.SHOW_OPTIONS, OLLAMA_SHOW, ()), "minProperties": 1},
+        errors=_TOOL,
+    ),
+    ("POST", "/api/chat"): Operation(
+        "Ollama's chat, streamed or whole; loads or unloads where it has no messages",
+        {**_json("OllamaChat"), NDJSON: _LINES},
+        body=body_schema(ollama_chat.OPTIONS, OLLAMA_CHAT, ("model",)),
+        errors=_INFER,
+    ),
+    ("POST", "/api/generate"): Operation(
+        "Ollama's answer to a prompt, streamed or whole; loads or unloads where it has none",
+        {**_json("OllamaGenerated"), NDJSON: _LINES},
+        body=body_schema(ollama_generate.OPTIONS, OLLAMA_GENERATE, ("model",)),
+        errors=_INFER,
+    ),
+    ("POST", "/api/pull"): _of_registry("Fetch a model"),
+    ("POST", "/api/push"): _of_registry("Publish a model"),
+    ("POST", "/api/create"): _of_registry("Make a model"),
+    ("POST", "/api/copy"): _of_registry("Copy a model"),
+    ("DELETE", "/api/delete"): _of_registry("Remove a model"),
+    ("POST", "/api/blobs/{digest}"): _of_registry("Send a file"),
     ("GET", "/v1/models"): Operation("The models of the registry", _json("Models")),
     ("GET", "/v1/models/{id:path}"): Operation("One of them, by id or alias", _json("Model"), errors=(404,)),
     ("POST", "/tokenize"): Operation(
@@ -200,7 +245,8 @@ def _described(endpoint: Endpoint, method: str) -> dict[str, Any]:
 def _built(operation: Operation, endpoint: Endpoint, method: str) -> dict[str, Any]:
     content = {media: {"schema": schema} for media, schema in operation.answers.items()}
     headers = {"x-request-id": {"schema": {"type": "string"}}}
-    responses: dict[str, Any] = {"200": {"description": "Done.", "content": content, "headers": headers}}
+    done = {"200": {"description": "Done.", "content": content, "headers": headers}}
+    responses: dict[str, Any] = done if content else {}
     responses |= _errors(endpoint, operation.errors)
     if operation.unready is not None:
         responses["503"] = {"description": "Not now.", "content": {_JSON: {"schema": operation.unready}}}

@@ -11,6 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.protocols import admin
 from gateway.protocols.envelopes import render
 from gateway.protocols.openapi_anthropic import MESSAGES_ANSWERS
+from gateway.protocols.openapi_ollama import OLLAMA_ANSWERS
 from gateway.protocols.openapi_options import Schema
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
@@ -122,6 +123,7 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     **MESSAGES_ANSWERS,
+    **OLLAMA_ANSWERS,
     "Model": _MODEL,
     "Models": _object({"object": {"const": "list"}, "data": _array(ref("Model"))}),
     "Tokenized": _object(

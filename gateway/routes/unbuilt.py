@@ -15,6 +15,7 @@ from gateway.classify import classify
 from gateway.errors import NotSupported
 from gateway.protocols import model_name
 from gateway.routes.bodies import form_model, parsed_json
+from gateway.routes.ollama import registry_name
 from gateway.services import services_of
 
 __all__ = ["ROUTES"]
@@ -25,19 +26,12 @@ _PATHS: dict[str, list[str]] = {
     "/v1/responses/{id}": ["GET", "DELETE"],
     "/v1/responses/{id}/cancel": ["POST"],
     "/v1/responses/{id}/input_items": ["GET"],
-    # Ollama
-    "/api/version": ["GET"],
-    "/api/tags": ["GET"],
-    "/api/ps": ["GET"],
-    "/api/show": ["POST"],
-    "/api/chat": ["POST"],
-    "/api/generate": ["POST"],
-    "/api/embed": ["POST"],
-    "/api/embeddings": ["POST"],
 }
 
 
 _JSON_ROUTES: dict[str, Task] = {
+    "/api/embed": "embedding",
+    "/api/embeddings": "embedding",
     "/v1/embeddings": "embedding",
     "/v1/audio/speech": "tts",
     "/v1/rerank": "rerank",
@@ -56,8 +50,11 @@ async def unbuilt(request: Request) -> Response:
 async def of_json(request: Request) -> Response:
     """POST of a JSON body with a ``model``"""
     services = services_of(request)
+    path = request.scope["route"].path
     name = await parsed_json(request, model_name.parse, services.limits)
-    classify(services, name, (_JSON_ROUTES[request.scope["route"].path],))
+    if path.startswith("/api/"):
+        name = registry_name(services.catalog, name)
+    classify(services, name, (_JSON_ROUTES[path],))
     return await unbuilt(request)
 
 

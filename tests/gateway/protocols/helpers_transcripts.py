@@ -26,12 +26,13 @@ from typing import Any
 
 import msgspec
 
-from engines.wire import Finished, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
+from engines.wire import Admitted, Finished, TextDelta, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
 from gateway.errors import GatewayError, from_wire
-from gateway.protocols import anthropic_request, openai_chat, openai_completions
+from gateway.protocols import anthropic_request, ollama_chat, ollama_generate, openai_chat, openai_completions
 from gateway.protocols.anthropic_answer import MessageStream
 from gateway.protocols.completion import AnswerHead, BodyFormat, StreamFormat, completions_of
 from gateway.protocols.envelopes import render
+from gateway.protocols.ollama_times import AnswerTimes
 from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
 from gateway.registry.catalog import RequestSettings
 
@@ -39,6 +40,8 @@ __all__ = ["FILES", "Transcript", "performed", "read_transcript"]
 
 FOLDER = Path(__file__).parent / "transcripts"
 FILES = sorted(FOLDER.glob("*.txt"))
+NOW = 1_700_000_000.25
+_OLLAMA = {"/api/chat": ollama_chat.parse, "/api/generate": ollama_generate.parse}
 _PARTS = ("request", "asked", "said", "answer")
 
 
@@ -99,9 +102,26 @@ def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | No
         messages = anthropic_request.parse(content)
         asked = messages.text_requests(RequestSettings(), itertools.count(1))
         return asked, messages.stream_format(head, "req-1"), messages.body_format(head)
+    if (parse_ollama := _OLLAMA.get(transcript.path)) is not None:
+        wish, times = parse_ollama(content), _times()
+        asked = wish.text_requests(RequestSettings(), itertools.count(1))
+        return asked, wish.stream_format(head, times, lambda: NOW), wish.body_format(head, times, lambda: NOW)
     request = openai_completions.parse(content)
     asked = request.text_requests(RequestSettings(), itertools.count(1))
     return asked, request.stream_format(head), request.body_format(head)
+
+
+def _times() -> AnswerTimes:
+    """An answer each part of which took some milliseconds: 1 to be leased and admitted, 2 to the first token, 4 to the last."""
+    times = AnswerTimes(iter((0, 1_000_000, 2_000_000, 4_000_000, 8_000_000)).__next__)
+    times.leased()
+    for event in (
+        Admitted(request_id=1, prompt_tokens=3),
+        TextDelta(request_id=1, text="x"),
+        Finished(request_id=1, reason="stop", usage=Usage()),
+    ):
+        times.seen(event)
+    return times
 
 
 def _pieces(said: str) -> tuple[list[Piece], GatewayError | None]:

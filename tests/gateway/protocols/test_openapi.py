@@ -12,9 +12,20 @@ from starlette.routing import Route
 
 from gateway.app import ROUTES
 from gateway.errors import InvalidRequest
-from gateway.protocols import admin, anthropic_request, openai_chat, openai_completions, text_tools
+from gateway.protocols import (
+    admin,
+    anthropic_request,
+    ollama_chat,
+    ollama_generate,
+    ollama_models,
+    openai_chat,
+    openai_completions,
+    text_tools,
+)
+from gateway.protocols.ollama_options import MODEL_OPTIONS
 from gateway.protocols.openapi import OPERATIONS, document
 from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
+from gateway.protocols.openapi_ollama import OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_OPTIONS, OLLAMA_SHOW
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD
 from gateway.protocols.options import OptionTables
 from gateway.routes import unbuilt
@@ -79,11 +90,27 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
         (openai_completions.OPTIONS, COMPLETIONS),
         (anthropic_request.OPTIONS, MESSAGES),
         (anthropic_request.COUNT_OPTIONS, COUNT),
+        (ollama_chat.OPTIONS, OLLAMA_CHAT),
+        (ollama_generate.OPTIONS, OLLAMA_GENERATE),
+        (MODEL_OPTIONS, OLLAMA_OPTIONS),
+        (ollama_models.SHOW_OPTIONS, OLLAMA_SHOW),
         (text_tools.TOKENIZE_OPTIONS, TOKENIZE),
         (text_tools.DETOKENIZE_OPTIONS, DETOKENIZE),
         (admin.UNLOAD_OPTIONS, UNLOAD),
     ],
-    ids=["chat", "completions", "messages", "count_tokens", "tokenize", "detokenize", "unload"],
+    ids=[
+        "chat",
+        "completions",
+        "messages",
+        "count_tokens",
+        "api_chat",
+        "api_generate",
+        "options",
+        "show",
+        "tokenize",
+        "detokenize",
+        "unload",
+    ],
 )
 def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schemas: Mapping[str, Any]) -> None:
     assert set(schemas) == tables.honoured
@@ -96,6 +123,9 @@ def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schem
         ("/v1/completions", openai_completions.OPTIONS),
         ("/v1/messages", anthropic_request.OPTIONS),
         ("/v1/messages/count_tokens", anthropic_request.COUNT_OPTIONS),
+        ("/api/chat", ollama_chat.OPTIONS),
+        ("/api/generate", ollama_generate.OPTIONS),
+        ("/api/show", ollama_models.SHOW_OPTIONS),
     ],
 )
 def test_bodies_hold_every_option_that_is_taken_and_no_other(path: str, tables: OptionTables) -> None:
@@ -107,6 +137,17 @@ def test_bodies_hold_every_option_that_is_taken_and_no_other(path: str, tables: 
 
 CHAT_BODY = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
 MESSAGES_BODY = {**CHAT_BODY, "max_tokens": 9}
+
+
+def parse_ollama_options(body: bytes) -> None:
+    """The ``options`` alone; errors name them without where they stand."""
+    try:
+        ollama_chat.parse(json.dumps({"model": "a", "options": json.loads(body)}).encode())
+    except InvalidRequest as refusal:
+        refusal.param = (refusal.param or "").removeprefix("options.")
+        raise
+
+
 BESIDE: dict[str, dict[str, Any]] = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}
 
 
@@ -123,6 +164,8 @@ def ranged(schemas: Mapping[str, Any]) -> list[tuple[str, float, float]]:
             for limits in ranged(COMPLETIONS)
         ),
         *((anthropic_request.parse, MESSAGES_BODY, *limits) for limits in ranged(MESSAGES)),
+        *((parse_ollama_options, {}, *limits) for limits in ranged(OLLAMA_OPTIONS)),
+        *((ollama_generate.parse, {"model": "a"}, *limits) for limits in ranged(OLLAMA_GENERATE)),
         *((admin.parse_unload, {}, *limits) for limits in ranged(UNLOAD)),
     ],
 )
@@ -130,7 +173,8 @@ def test_ranges_are_those_of_the_parsers(
     parse: Callable[[bytes], Any], base: dict[str, Any], name: str, low: float, high: float
 ) -> None:
     def send(value: float) -> None:
-        parse(json.dumps({**base, **BESIDE.get(name, {}), name: value}).encode())
+        beside = BESIDE.get(name, {}) if "model" in base else {}
+        parse(json.dumps({**base, **beside, name: value}).encode())
 
     send(low)
     if name != "n" or "prompt" not in base:

@@ -38,3 +38,19 @@ def test_stream_begins_each_choice_once_ends_it_once_and_then_itself(file: Path)
         reasons = [choice["finish_reason"] for choice in own]
         assert reasons[:-1] == [None] * (len(reasons) - 1)
         assert failed or reasons[-1] is not None
+
+
+LINES = [file for file in FILES if file.stem.startswith("ollama_") and "_streamed" in file.stem]
+
+
+@pytest.mark.parametrize("file", LINES, ids=lambda file: file.stem)
+def test_lines_are_objects_of_which_the_last_alone_is_the_end(file: Path) -> None:
+    *lines, nothing = read_transcript(file).answer.split("\n")
+    assert nothing == ""
+    objects = [json.loads(line) for line in lines]
+    if "error" in objects[-1]:
+        assert objects.pop() == {"error": "the model's worker ended"}
+    else:
+        assert objects[-1]["done_reason"] and objects.pop()["done"]
+    said = "response" if "generate" in file.stem else "message"
+    assert all(not line["done"] and said in line and line["created_at"].endswith("Z") for line in objects)
