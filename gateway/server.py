@@ -10,7 +10,7 @@ SIGHUP                     the registry file is read again; the log says what ca
 
 1. ``/ready`` says 503, new work gets 503 ``shutting_down`` from the port that is still open; what waits or loads ends
 2. answers under way run on, until none is left or the grace has 3 s to go
-3. those left get an error event and their end marker
+3. those left get an error event and their end marker; stored responses are closed
 4. workers are closed, then the port
 5. the exit status is 0, within ``shutdown_grace_s``
 
@@ -35,7 +35,6 @@ from starlette.applications import Starlette
 from gateway.app import create_app
 from gateway.connection import connection_class
 from gateway.errors import ShuttingDown
-from gateway.live import LiveResponses
 from gateway.logs import configure_logging, log_event
 from gateway.network import is_loopback
 from gateway.paths import state_directory
@@ -43,7 +42,7 @@ from gateway.registry.catalog import Catalog
 from gateway.registry.load import RegistryError
 from gateway.residency.pins import check_pins
 from gateway.residency.shell import Residency as ModelResidency
-from gateway.services import Residency
+from gateway.services import Residency, Services
 from gateway.settings import ServerSettings, Settings
 
 __all__ = ["StartError", "check_bind", "open_socket", "serve"]
@@ -78,8 +77,9 @@ def serve(
     configure_logging()
     for warning in settings.memory.warnings:
         log_event(logger, logging.WARNING, "memory setting", warning=warning)
-    residency = residency or ModelResidency(settings, catalog, state=state_directory())
-    server = _Server(_config(settings.server, create_app(settings, catalog, residency)))
+    state = state_directory() if residency is None else None
+    residency = residency or ModelResidency(settings, catalog, state=state)
+    server = _Server(_config(settings.server, create_app(settings, catalog, residency, state=state)))
     gateway = _Gateway(settings.server, server, residency)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(gateway.run(listener, on_ready or _print_ready))
@@ -172,6 +172,7 @@ class _Gateway:
         self._settings = settings
         self._server = server
         self._residency = residency
+        self._services: Services = server.config.app.state.services  # type: ignore[union-attr]
         self._reloads: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -185,6 +186,7 @@ class _Gateway:
         url = _url(self._settings.host, listener.getsockname()[1])
         self._server.on_started = lambda: on_ready(url)
         await self._residency.start()
+        await self._services.responses.open()
         serving = asyncio.create_task(self._server.serve([listener]))
         await _first_of(serving, self._stop.wait())
         await self._shut_down()
@@ -208,13 +210,15 @@ class _Gateway:
         loop = asyncio.get_running_loop()
         log_event(logger, logging.INFO, "shutting down", grace_s=self._settings.shutdown_grace_s)
         end_s = loop.time() + self._settings.shutdown_grace_s
-        live: LiveResponses = self._server.config.app.state.services.live  # type: ignore[union-attr]
+        live = self._services.live
         closing = asyncio.create_task(self._residency.shutdown())
         await _first_of(live.wait_idle(), self._hurry.wait(), timeout_s=end_s - _CUT_BEFORE_END_S - loop.time())
         if live:
             log_event(logger, logging.WARNING, "ending answers under way", answers=len(live))
             live.end_all(ShuttingDown("the server is shutting down", retry_after_s=_RETRY_AFTER_S))
             await _first_of(live.wait_idle(), timeout_s=_CLOSE_S)
+        await _first_of(self._services.runs.wait_idle(), timeout_s=_CLOSE_S)
+        await self._services.responses.close()
         await _first_of(closing, self._hurry.wait(), timeout_s=end_s - _CLOSE_S - loop.time())
         if not closing.done():
             log_event(logger, logging.WARNING, "workers were slow to close")

@@ -21,6 +21,7 @@ from gateway.residency.event_feed import EventFeed
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
 from gateway.residency.values import AdminAnswer, UnloadMode
+from gateway.responses import BackgroundRuns, ResponseStore
 from gateway.settings import Settings
 
 __all__ = ["Lease", "Residency", "Services", "Tokenizer", "services_of"]
@@ -117,7 +118,9 @@ class Services:
     catalog: Catalog
     residency: Residency
     metrics: Metrics
+    responses: ResponseStore
     live: LiveResponses = field(default_factory=LiveResponses)
+    runs: BackgroundRuns = field(default_factory=BackgroundRuns)
 
     @property
     def limits(self) -> Limits:

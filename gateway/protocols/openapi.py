@@ -19,6 +19,7 @@ from gateway.protocols import (
     ollama_models,
     openai_chat,
     openai_completions,
+    responses_request,
     text_tools,
 )
 from gateway.protocols.ollama_answer import NDJSON
@@ -26,6 +27,7 @@ from gateway.protocols.openapi_answers import ERRORS, SCHEMAS, error_content, re
 from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
 from gateway.protocols.openapi_ollama import OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_SHOW
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD, Schema, body_schema
+from gateway.protocols.openapi_responses import RESPONSES
 
 __all__ = ["OPERATIONS", "Endpoint", "Operation", "document"]
 
@@ -40,6 +42,9 @@ _MESSAGE_STREAM: Schema = {
     "description": "Server-sent events, each with JSON data; the last is message_stop, or an error."
 }
 _LINES: Schema = {"description": "Objects as of the whole answer, one a line; the last has done true, or is an error."}
+_RESPONSE_STREAM: Schema = {
+    "description": "Server-sent events, each with JSON data and a sequence number; the last has the whole response."
+}
 _CONVERTOR = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
@@ -69,6 +74,7 @@ class Operation:
 
 
 _INFER = (400, 404, 413, 415, 501, 503, 507)
+_STORED = (400, 404, 503)
 _TOOL = (400, 404, 413, 415, 503)
 _VERB = (400, 404, 409, 413, 415, 503, 507)
 _GUARDED = (401, 403, 429, 500)  # what any route with a key may be answered with
@@ -101,6 +107,30 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         {**_json("Completion"), _EVENTS: _STREAM},
         body=body_schema(openai_completions.OPTIONS, COMPLETIONS, ("model", "prompt")),
         errors=_INFER,
+    ),
+    ("POST", "/v1/responses"): Operation(
+        "OpenAI's responses, whole, streamed or in the background",
+        {**_json("Response"), _EVENTS: _RESPONSE_STREAM},
+        body=body_schema(responses_request.OPTIONS, RESPONSES, ("model",)),
+        errors=_INFER,
+    ),
+    ("GET", "/v1/responses/{id}"): Operation(
+        "A stored response; the events of one made in the background",
+        {**_json("Response"), _EVENTS: _RESPONSE_STREAM},
+        errors=_STORED,
+        query={"stream": False, "starting_after": False, "include": False, "include_obfuscation": False},
+    ),
+    ("DELETE", "/v1/responses/{id}"): Operation(
+        "Deletes a stored response, and cancels one that is made", _json("DeletedResponse"), errors=(404, 503)
+    ),
+    ("POST", "/v1/responses/{id}/cancel"): Operation(
+        "Cancels a response that is made in the background", _json("Response"), errors=_STORED
+    ),
+    ("GET", "/v1/responses/{id}/input_items"): Operation(
+        "What a stored response was made of",
+        _json("ResponseItems"),
+        errors=_STORED,
+        query={"limit": False, "order": False, "after": False, "include": False},
     ),
     ("POST", "/v1/messages"): Operation(
         "Anthropic's messages, whole or streamed",

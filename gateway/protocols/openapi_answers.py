@@ -13,6 +13,7 @@ from gateway.protocols.envelopes import render
 from gateway.protocols.openapi_anthropic import MESSAGES_ANSWERS
 from gateway.protocols.openapi_ollama import OLLAMA_ANSWERS
 from gateway.protocols.openapi_options import Schema
+from gateway.protocols.openapi_responses import RESPONSES_ANSWERS
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
 from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
@@ -122,6 +123,7 @@ SCHEMAS: dict[str, Schema] = {
             ),
         }
     ),
+    **RESPONSES_ANSWERS,
     **MESSAGES_ANSWERS,
     **OLLAMA_ANSWERS,
     "Model": _MODEL,

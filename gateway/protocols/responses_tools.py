@@ -16,7 +16,7 @@ from gateway.protocols.tool_options import make_tool_use, read_tool, read_tool_l
 
 __all__ = ["TOOL_FIELDS", "read_response_tools", "shown_tools"]
 
-TOOL_FIELDS = frozenset({"type", "name", "description", "parameters", "strict"})
+TOOL_FIELDS = ("type", "name", "description", "parameters", "strict")
 _CHOICES = "'none', 'auto', 'required', or an object that names a function"
 
 
@@ -49,8 +49,14 @@ def read_response_tools(options: Mapping[str, Any]) -> ToolUse | None:
 
 def shown_tools(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tools as an answer shows them, with what was left out. ``options`` have been read."""
-    defaults = {"description": None, "parameters": None, "strict": False}
-    return [{**defaults, **{k: v for k, v in tool.items() if v is not None}} for tool in options.get("tools") or ()]
+    return [
+        {name: tool.get(name, False if name == "strict" else None) for name in TOOL_FIELDS} for tool in _listed(options)
+    ]
+
+
+def _listed(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = options.get("tools") or []
+    return listed
 
 
 def _allowed(choice: Mapping[str, Any], tools: Sequence[Tool], parallel: bool) -> ToolUse | None:

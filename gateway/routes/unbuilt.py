@@ -1,7 +1,7 @@
 """Routes whose engines are not built yet: each answers 501 ``not_supported`` in its protocol's envelope.
 
-They pass the same guards as the others, so that nothing about access changes when they are built. A route that needs a kind of
-model reads which one is asked for first: a name that is not in the registry is a 404, a model of another kind a 400.
+They pass the same guards as the others, so that nothing about access changes when they are built. Each needs a kind of model
+and reads which one is asked for first: a name that is not in the registry is a 404, a model of another kind a 400.
 """
 
 from __future__ import annotations
@@ -20,15 +20,6 @@ from gateway.services import services_of
 
 __all__ = ["ROUTES"]
 
-_PATHS: dict[str, list[str]] = {
-    # OpenAI
-    "/v1/responses": ["POST"],
-    "/v1/responses/{id}": ["GET", "DELETE"],
-    "/v1/responses/{id}/cancel": ["POST"],
-    "/v1/responses/{id}/input_items": ["GET"],
-}
-
-
 _JSON_ROUTES: dict[str, Task] = {
     "/api/embed": "embedding",
     "/api/embeddings": "embedding",
@@ -43,7 +34,7 @@ _VOICES = "/v1/audio/voices"
 
 
 async def unbuilt(request: Request) -> Response:
-    """Any that needs no model of a kind, or that has named a suitable one."""
+    """Any, once it has named a suitable model."""
     raise NotSupported(f"{request.method} {request.scope['route'].path} is not built yet")
 
 
@@ -76,5 +67,4 @@ ROUTES = [
     *(Route(path, of_json, methods=["POST"]) for path in _JSON_ROUTES),
     *(Route(path, of_form, methods=["POST"]) for path in _FORM_ROUTES),
     Route(_VOICES, voices, methods=["GET"]),
-    *(Route(path, unbuilt, methods=methods) for path, methods in _PATHS.items()),
 ]

@@ -13,10 +13,21 @@ from starlette.applications import Starlette
 from gateway.app import create_app
 from gateway.registry.catalog import Catalog
 from gateway.registry.load import Registry, parse_registry
-from gateway.settings import ApiKey, ServerSettings, Settings
+from gateway.responses import Database, ResponseStore
+from gateway.settings import ApiKey, ResponsesSettings, ServerSettings, Settings
 from tests.gateway.helpers_residency import FakeResidency
 
-__all__ = ["JSON", "KEY", "chat_body", "client_of", "make_app", "make_catalog", "make_settings", "registry_of"]
+__all__ = [
+    "JSON",
+    "KEY",
+    "chat_body",
+    "client_of",
+    "make_app",
+    "make_catalog",
+    "make_settings",
+    "registry_of",
+    "unused_store",
+]
 
 JSON = {"content-type": "application/json"}
 KEY = "sk-one"
@@ -41,6 +52,11 @@ def make_catalog(text: str = REGISTRY) -> Catalog:
 def make_settings(**server: Any) -> Settings:
     """Settings with these ``server`` values over the defaults."""
     return replace(registry_of().settings, server=ServerSettings(**server))
+
+
+def unused_store() -> ResponseStore:
+    """A store in memory that nobody asks."""
+    return ResponseStore(Database(None, ResponsesSettings()), lambda problem: None)
 
 
 def make_app(residency: FakeResidency | None = None, *, keys: Sequence[ApiKey] = (), **server: Any) -> Starlette:

@@ -18,7 +18,7 @@ from gateway.outbox import SEPARATE_PIECES
 from gateway.protocols import openai_completions
 from gateway.protocols.completion import AnswerHead
 from gateway.services import Services
-from tests.gateway.helpers_app import make_catalog, make_settings
+from tests.gateway.helpers_app import make_catalog, make_settings, unused_store
 from tests.gateway.helpers_residency import BOUND_S, FakeResidency, delta, failed, finished, refusing
 
 HEAD = AnswerHead(id="cmpl-1", created=1, model="a")
@@ -39,7 +39,7 @@ class Call:
     ) -> None:
         settings = make_settings(**{"keepalive_s": FOREVER_S, **server})
         self.residency = residency
-        self.services = Services(settings, make_catalog(), residency, Metrics())
+        self.services = Services(settings, make_catalog(), residency, Metrics(), unused_store())
         self.response = LeasedResponse(
             self.services,
             self.services.catalog.resolve("a"),

@@ -28,12 +28,23 @@ import msgspec
 
 from engines.wire import Admitted, Finished, TextDelta, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
 from gateway.errors import GatewayError, from_wire
-from gateway.protocols import anthropic_request, ollama_chat, ollama_generate, openai_chat, openai_completions
+from gateway.protocols import (
+    anthropic_request,
+    ollama_chat,
+    ollama_generate,
+    openai_chat,
+    openai_completions,
+    responses_request,
+)
 from gateway.protocols.anthropic_answer import MessageStream
 from gateway.protocols.completion import AnswerHead, BodyFormat, StreamFormat, completions_of
 from gateway.protocols.envelopes import render
 from gateway.protocols.ollama_times import AnswerTimes
+from gateway.protocols.options import Limits
 from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
+from gateway.protocols.responses_errors import in_own_terms
+from gateway.protocols.responses_object import Frame
+from gateway.protocols.responses_stream import ResponseBody, ResponseStream
 from gateway.registry.catalog import RequestSettings
 
 __all__ = ["FILES", "Transcript", "performed", "read_transcript"]
@@ -80,6 +91,8 @@ def performed(transcript: Transcript) -> Transcript:
     except GatewayError as refusal:
         return replace(transcript, asked="", answer=_refusal(refusal, transcript.path))
     pieces, error = _pieces(transcript.said)
+    if error is not None and transcript.path == "/v1/responses":
+        error = in_own_terms(error)
     if isinstance(stream, MessageStream) and transcript.said.startswith('0 {"admitted": '):
         stream.admitted(json.loads(transcript.said.partition("\n")[0][2:])["admitted"])
     if stream is not None:
@@ -102,6 +115,8 @@ def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | No
         messages = anthropic_request.parse(content)
         asked = messages.text_requests(RequestSettings(), itertools.count(1))
         return asked, messages.stream_format(head, "req-1"), messages.body_format(head)
+    if transcript.path == "/v1/responses":
+        return _parse_response(content)
     if (parse_ollama := _OLLAMA.get(transcript.path)) is not None:
         wish, times = parse_ollama(content), _times()
         asked = wish.text_requests(RequestSettings(), itertools.count(1))
@@ -109,6 +124,16 @@ def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | No
     request = openai_completions.parse(content)
     asked = request.text_requests(RequestSettings(), itertools.count(1))
     return asked, request.stream_format(head), request.body_format(head)
+
+
+def _parse_response(content: bytes) -> tuple[list[TextRequest], StreamFormat | None, BodyFormat]:
+    wish = responses_request.parse(content)
+    ask = wish.with_items((), wish.own_items({}, "1"), Limits())
+    asked = ask.text_requests(RequestSettings(), itertools.count(1))
+    sampling = asked[0].sampling
+    shown = {**wish.shown, "temperature": sampling.temperature, "top_p": sampling.top_p}
+    frame = Frame(AnswerHead("resp_1", 1700000000, ask.model), shown, wish.shape, lambda: 1700000001.5)
+    return asked, ResponseStream(frame) if wish.stream else None, ResponseBody(frame)
 
 
 def _times() -> AnswerTimes:

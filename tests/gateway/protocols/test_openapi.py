@@ -20,6 +20,7 @@ from gateway.protocols import (
     ollama_models,
     openai_chat,
     openai_completions,
+    responses_request,
     text_tools,
 )
 from gateway.protocols.ollama_options import MODEL_OPTIONS
@@ -27,6 +28,7 @@ from gateway.protocols.openapi import OPERATIONS, document
 from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
 from gateway.protocols.openapi_ollama import OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_OPTIONS, OLLAMA_SHOW
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD
+from gateway.protocols.openapi_responses import RESPONSES
 from gateway.protocols.options import OptionTables
 from gateway.routes import unbuilt
 from gateway.routes.openapi import endpoints
@@ -88,6 +90,7 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
     [
         (openai_chat.OPTIONS, CHAT),
         (openai_completions.OPTIONS, COMPLETIONS),
+        (responses_request.OPTIONS, RESPONSES),
         (anthropic_request.OPTIONS, MESSAGES),
         (anthropic_request.COUNT_OPTIONS, COUNT),
         (ollama_chat.OPTIONS, OLLAMA_CHAT),
@@ -101,6 +104,7 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
     ids=[
         "chat",
         "completions",
+        "responses",
         "messages",
         "count_tokens",
         "api_chat",
@@ -121,6 +125,7 @@ def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schem
     [
         ("/v1/chat/completions", openai_chat.OPTIONS),
         ("/v1/completions", openai_completions.OPTIONS),
+        ("/v1/responses", responses_request.OPTIONS),
         ("/v1/messages", anthropic_request.OPTIONS),
         ("/v1/messages/count_tokens", anthropic_request.COUNT_OPTIONS),
         ("/api/chat", ollama_chat.OPTIONS),
@@ -164,6 +169,11 @@ def ranged(schemas: Mapping[str, Any]) -> list[tuple[str, float, float]]:
             for limits in ranged(COMPLETIONS)
         ),
         *((anthropic_request.parse, MESSAGES_BODY, *limits) for limits in ranged(MESSAGES)),
+        *(
+            (responses_request.parse, {"model": "a", "input": "x"}, *limits)
+            for limits in ranged(RESPONSES)
+            if limits[0] not in BESIDE
+        ),
         *((parse_ollama_options, {}, *limits) for limits in ranged(OLLAMA_OPTIONS)),
         *((ollama_generate.parse, {"model": "a"}, *limits) for limits in ranged(OLLAMA_GENERATE)),
         *((admin.parse_unload, {}, *limits) for limits in ranged(UNLOAD)),
