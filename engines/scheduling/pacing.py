@@ -24,7 +24,7 @@ class Pacer:
 
     def __init__(self) -> None:
         self._chunk = float(FIRST_CHUNK)
-        self._least_s: float | None = None  # the shortest chunk seen
+        self._least_s: float | None = None  # about what a pass takes without its tokens: see observe
         self._prefilled_last = False
 
     @property
@@ -41,10 +41,15 @@ class Pacer:
     def observe(self, tokens: int, seconds: float) -> None:
         """A prefill chunk of this many tokens lasted this long."""
         seconds = max(seconds, 1e-6)
-        self._least_s = seconds if self._least_s is None else min(seconds, self._least_s)
+        # The shortest chunk seen; but what a single token takes is the price of a pass as it is now, when others have the
+        # device too, however short passes once were.
+        self._least_s = seconds if self._least_s is None or tokens == 1 else min(seconds, self._least_s)
         stretched = _OVER_LEAST * self._least_s
         allowed = max(TARGET_S, min(stretched, LIMIT_S) if self._least_s <= LIMIT_S else stretched)
         # A prompt's last, short chunk says nothing about longer ones, unless even it was too long.
         if tokens >= self.chunk_tokens or seconds > allowed:
             factor = min(max(allowed / seconds, _MOST_SHRINK), _MOST_GROWTH)
-            self._chunk = min(max(tokens * factor, 1.0), float(LARGEST_CHUNK))
+            chunk = tokens * factor
+            if seconds <= allowed and tokens < FIRST_CHUNK:
+                chunk = max(chunk, tokens + 1.0)  # a factor below 2 would leave a chunk of one as it is
+            self._chunk = min(max(chunk, 1.0), float(LARGEST_CHUNK))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engines.scheduling.pacing import LARGEST_CHUNK, LIMIT_S, TARGET_S, Pacer
+from engines.scheduling.pacing import FIRST_CHUNK, LARGEST_CHUNK, LIMIT_S, TARGET_S, Pacer
 
 
 def settle(pacer: Pacer, fixed_s: float, token_s: float, chunks: int = 40) -> list[float]:
@@ -67,3 +67,22 @@ def test_turns_alternate_while_both_have_work() -> None:
     assert [pacer.turn(prefilling=True, decoding=True) for _ in range(4)] == ["prefill", "decode", "prefill", "decode"]
     assert [pacer.turn(prefilling=True, decoding=False) for _ in range(2)] == ["prefill", "prefill"]
     assert [pacer.turn(prefilling=False, decoding=True) for _ in range(2)] == ["decode", "decode"]
+
+
+@pytest.mark.parametrize("fixed_s", [0.5, 0.69, 0.9, 2.0])
+def test_a_device_that_others_take_from_us_does_not_read_token_by_token(fixed_s: float) -> None:
+    """A pass was short once, and is long now however few its tokens: what it costs is shared by many all the same."""
+    pacer = Pacer()
+    settle(pacer, 0.01, 0.02)
+    seconds = settle(pacer, fixed_s, 0.002, chunks=80)
+    assert pacer.chunk_tokens >= FIRST_CHUNK / 2
+    assert max(seconds[1:]) <= max(LIMIT_S, 1.3 * fixed_s)
+    pacer.observe(1, 0.03)
+    assert max(settle(pacer, 0.01, 0.02)[1:]) <= LIMIT_S
+
+
+def test_one_pass_that_was_held_up_does_not_make_chunks_long() -> None:
+    pacer = Pacer()
+    settle(pacer, 0.01, 0.02)
+    pacer.observe(1, 30.0)
+    assert max(settle(pacer, 0.01, 0.02)) <= LIMIT_S
