@@ -20,7 +20,10 @@ _TASKS: Final[Mapping[Task, tuple[str, ...]]] = {
     "vision": ("completion", "vision"),
     "embedding": ("embedding",),
 }
-_TOOLS: Final = re.compile(r"\{[{%].*?\b(?:tools|available_tools|xml_tools)\b.*?[%}]\}", re.DOTALL)
+# What stands between a template's marks, without the strings in it; then a variable's name, which no dot comes before.
+_TAGS: Final = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
+_STRINGS: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_TOOLS: Final = re.compile(r"(?<![\w.])(?:tools|available_tools|xml_tools)(?!\w)")
 _THINKING: Final = re.compile(
     r"<think>|</think>|<thinking>|</thinking>|\[/?THINK\]|<\|START_THINKING\|>|◁/?think▷|</?seed:think>|</?longcat_think>"
     r"|<\|channel>|<\|channel\|>|Here(?: i|')s my thought process"
@@ -51,10 +54,14 @@ def capabilities_of(
     """
     found = list(_TASKS.get(task, ()))
     if "completion" in found:
-        found += ["tools"] if calls or (template and _TOOLS.search(template)) else []
+        found += ["tools"] if calls or (template and _reads_tools(template)) else []
         found += ["thinking"] if template and _THINKING.search(template) else []
         found += ["insert"] if _fills_gaps(metadata) else []
     return tuple(found)
+
+
+def _reads_tools(template: str) -> bool:
+    return any(_TOOLS.search(_STRINGS.sub("", tag)) for tag in _TAGS.findall(template))
 
 
 def _fills_gaps(metadata: Mapping[str, MetadataValue]) -> bool:

@@ -99,8 +99,9 @@ def _facts(model: ResolvedModel, metadata: Mapping[str, MetadataValue], whole: b
         key: _value(value, whole) for key, value in metadata.items() if not key.startswith(_TEMPLATE)
     }
     family = read_details(model).family
-    facts.setdefault("general.architecture", family)
-    if model.footprint.context:
+    if family:
+        facts.setdefault("general.architecture", family)
+    if family and model.footprint.context:
         facts.setdefault(f"{family}.context_length", model.footprint.context)
     if model.checkpoint is not None:
         facts["general.parameter_count"] = model.checkpoint.parameters
