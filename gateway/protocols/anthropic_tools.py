@@ -48,14 +48,18 @@ def read_tools(options: Mapping[str, Any], referenced: frozenset[str], hints: se
         raise InvalidRequest(f"{field} is {shown(value)}; it must be {allowed}", param=field)
     check_fields(choice, "tool_choice", frozenset({"type", "name", "disable_parallel_tool_use"}), frozenset(), hints)
     field = "tool_choice.disable_parallel_tool_use"
-    parallel = not read_boolean({field: choice.get("disable_parallel_tool_use")}, field)
+    disabled = read_boolean({field: choice.get("disable_parallel_tool_use")}, field)
+    parallel = disabled is not True
     name = choice.get("name")
     if (kind == "tool") != isinstance(name, str):
         allowed = "the name of one of tools" if kind == "tool" else f"absent beside the type {kind!r}"
         raise InvalidRequest(f"tool_choice.name is {shown(name)}; it must be {allowed}", param="tool_choice.name")
     match kind:
         case "tool":
-            return make_tool_use(kept, choice="required", name=name, parallel=parallel, choice_field="tool_choice.name")
+            # Who names one function wants one call of it, unless they say otherwise.
+            return make_tool_use(
+                kept, choice="required", name=name, parallel=disabled is False, choice_field="tool_choice.name"
+            )
         case "any":
             return make_tool_use(kept, choice="required", parallel=parallel)
         case "none":
