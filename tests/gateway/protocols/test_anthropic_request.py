@@ -216,7 +216,8 @@ def test_thinking_is_a_wish(options: dict[str, Any], reasoning: Reasoning, thoug
         ({"type": "auto"}, ("auto", None, True)),
         ({"type": "auto", "disable_parallel_tool_use": True}, ("auto", None, False)),
         ({"type": "any"}, ("required", None, True)),
-        ({"type": "tool", "name": "f", "disable_parallel_tool_use": True}, ("required", "f", False)),
+        ({"type": "tool", "name": "f"}, ("required", "f", False)),
+        ({"type": "tool", "name": "f", "disable_parallel_tool_use": False}, ("required", "f", True)),
         ({"type": "none"}, ("none", None, True)),
     ],
 )
