@@ -12,7 +12,9 @@ __all__ = ["FIRST_CHUNK", "LARGEST_CHUNK", "Pacer"]
 
 TARGET_S = 0.7  # what a chunk aims at
 LIMIT_S = 1.0  # what it may come to
-FIRST_CHUNK = 8  # tokens; before anything is measured. The slowest device that is worth using does it in about 1 s
+# Tokens before anything is measured, and the fewest: the slowest device worth using does them in about 1 s. Where they take
+# longer it is the pass that does, as on a machine that is busy with other things, and one token would take as long.
+FIRST_CHUNK = 8
 LARGEST_CHUNK = 2048  # tokens; more gains nothing on any device
 _MOST_GROWTH = 4.0
 _MOST_SHRINK = 1 / 8
@@ -29,7 +31,7 @@ class Pacer:
 
     @property
     def chunk_tokens(self) -> int:
-        """Tokens of the next prefill chunk, at least 1."""
+        """Tokens of the next prefill chunk."""
         return int(self._chunk)
 
     def turn(self, *, prefilling: bool, decoding: bool) -> Literal["prefill", "decode"]:
@@ -41,15 +43,12 @@ class Pacer:
     def observe(self, tokens: int, seconds: float) -> None:
         """A prefill chunk of this many tokens lasted this long."""
         seconds = max(seconds, 1e-6)
-        # The shortest chunk seen; but what a single token takes is the price of a pass as it is now, when others have the
-        # device too, however short passes once were.
-        self._least_s = seconds if self._least_s is None or tokens == 1 else min(seconds, self._least_s)
+        # The shortest chunk seen; but what the smallest takes is the price of a pass as it is now, when others have the device
+        # too, however short passes once were.
+        self._least_s = seconds if self._least_s is None or tokens == FIRST_CHUNK else min(seconds, self._least_s)
         stretched = _OVER_LEAST * self._least_s
         allowed = max(TARGET_S, min(stretched, LIMIT_S) if self._least_s <= LIMIT_S else stretched)
         # A prompt's last, short chunk says nothing about longer ones, unless even it was too long.
         if tokens >= self.chunk_tokens or seconds > allowed:
             factor = min(max(allowed / seconds, _MOST_SHRINK), _MOST_GROWTH)
-            chunk = tokens * factor
-            if seconds <= allowed and tokens < FIRST_CHUNK:
-                chunk = max(chunk, tokens + 1.0)  # a factor below 2 would leave a chunk of one as it is
-            self._chunk = min(max(chunk, 1.0), float(LARGEST_CHUNK))
+            self._chunk = min(max(tokens * factor, float(FIRST_CHUNK)), float(LARGEST_CHUNK))
