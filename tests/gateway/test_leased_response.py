@@ -47,7 +47,10 @@ class Call:
             stream=openai_completions.CompletionStream(HEAD) if stream else None,
             body=lambda completions: openai_completions.render_body(HEAD, completions),
             ignored=("user",),
+            leased=lambda: self.told.append("leased"),
+            seen=lambda event: self.told.append(type(event).__name__),
         )
+        self.told: list[str] = []  # as it happened
         self.sent: list[Message] = []
         self.sending = asyncio.Event()
         self.may_send = asyncio.Event()
@@ -137,6 +140,24 @@ async def test_stream_sends_headers_text_and_end_marker() -> None:
     assert call.outcomes == ["ok"]
     assert (call.residency.leases[0].client, call.residency.leases[0].route) == ("1.2.3.4", "/v1/completions")
     call.check_all_returned()
+
+
+async def test_lease_and_events_are_told_as_they_come_and_not_as_they_are_sent() -> None:
+    residency, go_on = pausing(Admitted(request_id=1, prompt_tokens=3), delta("a"))
+    residency.admit = asyncio.Event()
+    call = Call(residency)
+    call.may_send.clear()  # a client that takes nothing
+    await asyncio.sleep(0)
+    assert call.told == []
+    residency.admit.set()
+    go_on.set()
+    async with asyncio.timeout(BOUND_S):
+        await call.residency.leased.wait()
+        await call.residency.leases[0].released.wait()
+    assert call.told == ["leased", "Admitted", "TextDelta", "TextDelta", "Finished"]
+    assert call.sent == []
+    call.may_send.set()
+    await call.done()
 
 
 @pytest.mark.parametrize("stream", [False, True])
