@@ -85,6 +85,9 @@ _MODEL = _object(
         "object": {"const": "model"},
         "created": _COUNT,
         "owned_by": _STRING,
+        "type": {"const": "model"},
+        "display_name": _STRING,
+        "created_at": _STRING,
         "aliases": _array(_STRING),
         "task": _STRING,
         "state": {"type": ["string", "null"]},
@@ -127,7 +130,15 @@ SCHEMAS: dict[str, Schema] = {
     **MESSAGES_ANSWERS,
     **OLLAMA_ANSWERS,
     "Model": _MODEL,
-    "Models": _object({"object": {"const": "list"}, "data": _array(ref("Model"))}),
+    "Models": _object(
+        {
+            "object": {"const": "list"},
+            "data": _array(ref("Model")),
+            "has_more": {"const": False},
+            "first_id": {"type": ["string", "null"]},
+            "last_id": {"type": ["string", "null"]},
+        }
+    ),
     "Tokenized": _object(
         {
             "count": _COUNT,

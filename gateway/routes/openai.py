@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -55,7 +56,9 @@ async def models(request: Request) -> Response:
     """GET /v1/models"""
     services = services_of(request)
     states = _states(services)
-    return JSONResponse({"object": "list", "data": [_model(model, states) for model in services.catalog.models]})
+    listed = [_model(model, states) for model in services.catalog.models]
+    ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
+    return JSONResponse({"object": "list", "data": listed, "has_more": False, **ends})
 
 
 async def model(request: Request) -> Response:
@@ -70,12 +73,15 @@ def _states(services: Services) -> dict[str, str]:
 
 
 def _model(model: ResolvedModel, states: Mapping[str, str]) -> dict[str, Any]:
-    """OpenAI's fields, and what this gateway knows beside them."""
+    """OpenAI's fields, Anthropic's, whose clients ask the same path, and what this gateway knows beside them."""
     return {
         "id": model.id,
         "object": "model",
         "created": model.created,
         "owned_by": "innkeeper",
+        "type": "model",
+        "display_name": model.id,
+        "created_at": datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z"),
         "aliases": list(model.aliases),
         "task": model.task,
         "profile": model.profile,

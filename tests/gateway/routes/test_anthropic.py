@@ -264,6 +264,15 @@ async def test_count_is_of_the_prompt_and_needs_no_lease() -> None:
     assert what.tools is not None and what.tools.tools[0].name == "f"
 
 
+async def test_models_are_read_by_anthropics_client_too() -> None:
+    async with client_for(FakeResidency()) as client:
+        listed = [model async for model in client.models.list()]
+        one = await client.models.retrieve("gpt-4o")
+    assert [model.id for model in listed] == ["a", "b", "embedder", "broken"]
+    assert (one.type, one.id, one.display_name) == ("model", "a", "a")
+    assert one.created_at.tzinfo is not None
+
+
 async def test_root_answers_head() -> None:
     async with client_of(make_app()) as http:
         answer = await http.head("/")
