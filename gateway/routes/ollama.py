@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from importlib import metadata
 
 from starlette.requests import Request
@@ -103,15 +104,17 @@ def _idle(
 ) -> WatchedResponse:
     """Loads the model, or lets it go, and says so."""
 
+    ignored = {"x-innkeeper-ignored": ", ".join(wish.ask.ignored)} if wish.ask.ignored else None
+
     async def work() -> Response:
         if wish.unloads:
             _keep_alive(services, model, wish)
-            return _json(render_idle(model.id, wish.shape, "unload", times))
+            return _json(render_idle(model.id, wish.shape, "unload", times), ignored)
         client = getattr(request.state, "client", None) or (request.client.host if request.client else "unknown")
         async with services.residency.acquire(model, client=client, route=request.url.path):
             times.leased()
             _keep_alive(services, model, wish)
-        return _json(render_idle(model.id, wish.shape, "load", times))
+        return _json(render_idle(model.id, wish.shape, "load", times), ignored)
 
     return WatchedResponse(services.live, work)
 
@@ -142,8 +145,8 @@ def registry_name(catalog: Catalog, name: str) -> str:
     return name
 
 
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")
+def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, media_type="application/json", headers=headers)
 
 
 ROUTES = [
