@@ -69,7 +69,8 @@ class ResponseStream:
         self.concluded = False  # its state will not change any more
         self.over = False  # its last event was rendered
         self._frame = frame
-        self._status: Status = "queued" if queued else "in_progress"
+        self._status: Status = "queued" if queued else "in_progress"  # until it ends
+        self._ending: Status = "failed"  # as what it ends, once it is concluded
         self._number = 0  # of the next event
         self._output: list[dict[str, Any]] = []  # whole items
         self._open: _OpenItem | None = None
@@ -78,15 +79,8 @@ class ResponseStream:
         self._ended: float | None = None
 
     def response(self) -> dict[str, Any]:
-        """The object as it is now."""
-        return self._frame.response(
-            self._status,
-            self._output,
-            ended=self._ended,
-            finish=self._finish,
-            error=self._error,
-            stored=self.stored,
-        )
+        """The object as it is now: under way until its last event is rendered."""
+        return self._whole() if self.over else self._frame.response(self._status, self._items("in_progress"))
 
     def create(self) -> bytes:
         """The events that come before anything else. Nothing once they were sent."""
@@ -124,22 +118,20 @@ class ResponseStream:
             self._ended = self._frame.now()
             self._error = None if cancelled else error
             if cancelled:
-                self._status = "cancelled"
-            elif error is not None:
-                self._status = "failed"
-            elif self._finish is not None:
-                self._status = status_of(self._finish)
-            if error is None and not cancelled and not self._output and self._open is None:
-                self._open = _OpenMessage(self._frame, 0)
-        # An item that is open ends with the response; its events follow.
-        ending = [] if self._open is None else [self._open.item(self._item_status)]
-        return {**self.response(), "output": [*self._output, *ending]}
+                self._ending = "cancelled"
+            elif error is not None or self._finish is None:
+                self._ending = "failed"
+            else:
+                self._ending = status_of(self._finish)
+                if not self._output and self._open is None:
+                    self._open = _OpenMessage(self._frame, 0)
+        return self._whole()
 
     def end(self) -> bytes:
         """What is left of the last item, then the whole response."""
         before = self.create() + self.begin()
         self.conclude()
-        return before + self._close(self._item_status) + self._last(self._status)
+        return before + self._close(self._item_status) + self._last(self._ending)
 
     def failure(self, error: GatewayError) -> bytes:
         """The error as an event, then the failed response."""
@@ -157,7 +149,21 @@ class ResponseStream:
 
     @property
     def _item_status(self) -> ItemStatus:
-        return "completed" if self._status == "completed" else "incomplete"
+        return "completed" if self._ending == "completed" else "incomplete"
+
+    def _whole(self) -> dict[str, Any]:
+        return self._frame.response(
+            self._ending,
+            self._items(self._item_status),
+            ended=self._ended,
+            finish=self._finish if self._error is None else None,
+            error=self._error,
+            stored=self.stored,
+        )
+
+    def _items(self, status: ItemStatus) -> list[dict[str, Any]]:
+        """Those that are whole, and the one that is open, in this state."""
+        return self._output if self._open is None else [*self._output, self._open.item(status)]
 
     def _piece(self, piece: Piece) -> bytes:
         if isinstance(piece, EndPiece):

@@ -48,15 +48,16 @@ async def begin_turn(
 
 async def _conversation(services: Services, owner: str, id: str) -> tuple[Item, ...]:
     """What a stored response was made of, and what it says."""
-    run = services.runs.find(owner, id)
-    if run is not None and not run.ended:
-        message = f"previous_response_id: response {id!r} is still being made; wait for its end"
-        raise InvalidRequest(message, param="previous_response_id")
     entry = await services.responses.read(owner, id)
     inputs = await services.responses.inputs(owner, id)
     if entry is None or inputs is None:
         message = f"previous_response_id: there is no stored response {id[:100]!r}"
         raise InvalidRequest(message, param="previous_response_id", code=_PREVIOUS_NOT_FOUND)
+    if entry.status in ("queued", "in_progress"):
+        message = (
+            f"previous_response_id: response {id!r} is still {entry.status}; it can be gone on from once it is over"
+        )
+        raise InvalidRequest(message, param="previous_response_id")
     return (*inputs, *entry.outputs)
 
 
