@@ -8,7 +8,7 @@ from datetime import date, datetime, time
 from typing import Any
 from uuid import UUID
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 
 __all__ = ["SCHEMAS", "check"]
 
@@ -87,7 +87,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         ]
     },
     "references": _object(
-        home={"$ref": "#/$defs/place"}, work={"$ref": "#/$defs/place"}, **{"ü \"key\"": _SMALL}
+        home={"$ref": "#/$defs/place"}, work={"$ref": "#/$defs/place"}, ü=_SMALL
     )
     | {"$defs": {"place": _object(city=_WORD, geo={"$ref": "#/$defs/geo"}), "geo": {"enum": ["N", "S"]}}},
 }  # fmt: skip

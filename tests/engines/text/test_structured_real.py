@@ -61,7 +61,7 @@ def run(engine: GgufTextEngine, events: list[Event]) -> list[Event]:
 
 
 def check_all(path: Path, max_tokens: int, most_cut: int, alone: int = 1) -> None:
-    """Every schema in batches of eight that rows join and leave, with a grant that shrinks in between; then one in ``alone`` alone."""
+    """Every schema in batches of eight that rows join and leave, with a grant that shrinks in between; then some alone."""
     engine = load(path)
     requests = {id: asked(schema, id, max_tokens) for id, schema in enumerate(SCHEMAS.values())}
     prepared = {id: engine.prepare(request) for id, request in requests.items()}

@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from engines.text.constraints import masks
 from engines.text.constraints.masks import ConstraintStage
 from engines.text.constraints.row_constraint import ConstraintPlan, RowConstraint
 from tests.engines.text.constraints.helpers_constraints import allowed, grammar_of, ids, vocabulary
@@ -26,10 +27,17 @@ def logits(rows: int, width: int = SIZE, dtype: mx.Dtype = mx.float32) -> mx.arr
 
 @pytest.mark.parametrize("width", [SIZE, SIZE + 37, SIZE - 5])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
-def test_mask_keeps_the_logits_of_allowed_tokens_and_no_others(width: int, dtype: mx.Dtype) -> None:
+@pytest.mark.parametrize("kind", ["_AddedMask", "_SelectedMask"])
+def test_mask_keeps_the_logits_of_allowed_tokens_and_no_others(
+    width: int, dtype: mx.Dtype, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other in ("_AddedMask", "_SelectedMask"):  # the one for a CPU and the one for a GPU run on either
+        monkeypatch.setattr(masks, other, getattr(masks, kind))
     rows = [bound("the (room|key)"), None, bound('\\{"a": 1\\}', '{"a": '), bound("[a-z]+", "room"), None]
     before = logits(5, width, dtype)
-    after = ConstraintStage(rows).apply(before)
+    stage = ConstraintStage(rows)
+    stage.apply(before * 2)  # what a mask keeps from the step before is of no consequence
+    after = stage.apply(before)
     assert after.dtype == dtype
     plain, masked = (np.array(each.astype(mx.float32)) for each in (before, after))
     for place, row in enumerate(rows):
@@ -44,6 +52,18 @@ def test_rows_that_are_bound_to_nothing_cost_nothing() -> None:
     before = logits(2)
     assert not stage.active
     assert stage.apply(before) is before
+
+
+@pytest.mark.parametrize("cores", [1, 16])
+def test_mask_follows_its_rows_from_step_to_step(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "usable_cores", lambda: cores)
+    rows = [bound("(the|a) (room|key)[a-z]*"), bound("[a-z]*")]
+    stage = ConstraintStage(rows)
+    for token in ids("the room") + ids("s"):
+        masked = np.array(stage.apply(logits(2)))
+        for place, row in enumerate(rows):
+            assert set(np.flatnonzero(masked[place] > -np.inf).tolist()) == allowed(row)
+        stage.push([token, ids("a")[0]])
 
 
 def test_stage_hands_each_row_its_own_token() -> None:
