@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -53,6 +54,7 @@ THREADS = (
     8  # requests worked on at a time; they share one core's worth of Python, so that a short one passes a long one
 )
 _NICENESS = 10
+_MOST_MEMORY_BYTES = 2 * 1024**3  # ten times what it needs; clients may send templates, which may ask for any amount
 _READ_BYTES = 64 * 1024
 _MESSAGE_CHARS = 10_000  # a template may raise an error as long as its messages; a frame holds less
 
@@ -146,6 +148,15 @@ class TokenizerWorker:
             pass  # the gateway is gone, which the reader sees too
 
 
+def _bound_memory() -> None:
+    """A request that asks for more ends with a MemoryError, before the machine runs out. Linux: macOS does not keep such limits."""
+    if sys.platform != "linux":
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = _MOST_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(_MOST_MEMORY_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m engines.tokenizer_worker", description="The gateway's tokenizer.")
     parser.add_argument("--fd", type=int, required=True, help="inherited descriptor of the socket to the gateway")
@@ -153,6 +164,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
     os.nice(_NICENESS)
+    _bound_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the gateway's to answer
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     connection = socket.socket(fileno=options.fd)

@@ -39,8 +39,11 @@ _CONCATENATE = "bounded concatenation"
 
 # Format specifications that pad to 10,000 characters or more, or take the width from an argument.
 _WIDE_FIELD = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|:[^{}]*\{")
-# Methods and filters that pad or repeat by a number, and which no chat template needs.
-_REFUSED_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "format_map"})
+_NUMBER_WIDTH = 10_000  # characters: below what a field may be padded to, and above what a number has
+# Methods and filters that pad or repeat by a number or a table, or give bytes, whose methods do. No chat template needs them.
+_REFUSED_METHODS = frozenset(
+    {"center", "encode", "expandtabs", "format_map", "ljust", "rjust", "to_bytes", "translate", "zfill"}
+)
 _REFUSED_FILTERS = frozenset({"center", "batch", "slice", "round", "wordwrap", "urlize", "filesizeformat", "random"})
 
 
@@ -169,14 +172,24 @@ def _to_json(
 
 
 def _format(pattern: Any, *values: Any, **named: Any) -> str:
-    _check_fields(str(pattern))
+    _check_fields(str(pattern), "%", (*values, *named.values()))
     formatted: str = str(pattern) % (named or values)
     return formatted
 
 
-def _check_fields(pattern: str) -> None:
+def _check_fields(pattern: str, mark: str, values: Iterable[Any]) -> None:
+    """Before a pattern whose fields begin with ``mark`` is filled in: each may take the longest of the values."""
     if _WIDE_FIELD.search(pattern):
         raise SecurityError("the template formats with a width of 10,000 characters or more")
+    fields = pattern.count(mark)
+    if fields > 1:
+        _check_length(len(pattern) + fields * max(map(_shown_length, values), default=0))
+
+
+def _shown_length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return _NUMBER_WIDTH if isinstance(value, int | float) else len(str(value))
 
 
 def _raise_exception(message: object) -> None:
@@ -214,15 +227,22 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Python's internals are out of reach, and so are the string methods that pad."""
-        return not (isinstance(obj, str) and attr in _REFUSED_METHODS) and super().is_safe_attribute(obj, attr, value)
+        """Python's internals are out of reach, and so are the methods of texts and numbers that pad."""
+        refused = isinstance(obj, str | int) and attr in _REFUSED_METHODS
+        return not refused and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """``str.format``, which Jinja guards against attributes, against widths too."""
         wrapped = super().wrap_str_format(value)
-        if wrapped is not None:
-            _check_fields(str(value.__self__))
-        return wrapped
+        if wrapped is None:
+            return None
+        pattern = str(value.__self__)
+
+        def bounded(*args: Any, **kwargs: Any) -> str:
+            _check_fields(pattern, "{", (*args, *kwargs.values()))
+            return wrapped(*args, **kwargs)
+
+        return bounded
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Each call costs steps, since macros may call themselves."""
@@ -238,7 +258,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """The operators whose result can be much larger than what they are given."""
         if operator == "%" and isinstance(left, str):
-            _check_fields(left)
+            values = right.values() if isinstance(right, dict) else right if isinstance(right, tuple) else (right,)
+            _check_fields(left, "%", values)
         elif operator == "*":
             for count, sequence in ((left, right), (right, left)):
                 if isinstance(count, int) and hasattr(sequence, "__len__"):

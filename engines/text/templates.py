@@ -29,8 +29,9 @@ _COMPILED = 64  # templates kept compiled
 _RESERVED = frozenset({"messages", "add_generation_prompt"})
 _FILE_NAME = "<template>"  # what Jinja calls a template without a file, in tracebacks
 
-# What a template's expressions can raise when a message is not what it expects, a None where it wants a string above all.
-_EXPRESSION_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
+# What a template's expressions can raise when a message is not what it expects, a None where it wants a string above all. And
+# when they ask for more memory than the process may have.
+_EXPRESSION_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError, MemoryError)
 
 
 class NoChatTemplate(RequestError):

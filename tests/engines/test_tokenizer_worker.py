@@ -175,6 +175,24 @@ def test_process_ids_are_those_of_the_worker_of_the_same_file(smollm2_path: Path
         assert peer.answer() == (3, TokenizerAnswer(tokens=(2,)))
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
+def test_process_template_that_asks_for_the_machine_s_memory_is_refused(smollm2_path: Path) -> None:
+    greedy = "{{ ('\"' * 16000000)" + " | tojson" * 30 + " }}"  # each doubles it: 16 PiB
+    prompt = ChatPrompt(messages=(ChatMessage(role="user", content="hi"),), template=greedy)
+    source = TokenizerSource(key="k", path=str(smollm2_path))
+    with process() as (peer, _):
+        peer.next()
+        what = EncodeChat(prompt=prompt, add_special=True, continues=True)
+        peer.ask(1, TokenizerRequest(source=source, what=what))
+        refused = peer.next()
+        assert isinstance(refused, Refused)
+        assert refused.error.code == "invalid_request_error"
+        assert "MemoryError" in refused.error.message
+        peer.ask(2, words("hello world", source))
+        assert peer.answer() == (2, TokenizerAnswer(tokens=(28120, 905)))
+
+
 def test_process_requests_and_answers_larger_than_a_frame() -> None:
     text = "w7 " * 200_000
     with process() as (peer, _):

@@ -284,6 +284,15 @@ def test_the_sandbox_keeps_templates_from_python(source: str) -> None:
         "{{ 'a'.ljust(999999999) }}",
         "{{ 'a' | center(999999999) }}",
         "{{ 'a' | attr('zfill')(999999999) }}",
+        "{{ 'a'.encode().ljust(999999999) }}",
+        "{{ 'a' | attr('encode')() }}",
+        "{{ (1).to_bytes(999999999, 'big') }}",
+        "{{ ('a' * 1000000).translate({97: 'a' * 1000}) }}",
+        "{{ ('%(a)s' * 1000) % {'a': 'a' * 1000000} }}",
+        "{{ ('%s' * 20) % (('a' * 1000000,) * 20) }}",
+        "{{ ('%(a)s' * 1000) | format(a='a' * 1000000) }}",
+        "{{ ('{0}' * 1000).format('a' * 1000000) }}",
+        "{{ ('{0[a]}' * 1000).format({'a': 'a' * 1000000}) }}",
     ],
 )
 def test_the_sandbox_ends_templates_that_run_or_grow_away(source: str) -> None:
