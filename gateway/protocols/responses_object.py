@@ -19,7 +19,7 @@ from gateway.protocols.responses_items import PREFIXES
 from gateway.protocols.responses_request import Shape
 from gateway.protocols.responses_thoughts import sealed
 
-__all__ = ["Frame", "ItemStatus", "Status", "interrupted", "output_item", "status_of"]
+__all__ = ["Frame", "ItemStatus", "Status", "interrupted", "item_id", "output_item", "status_of", "text_part"]
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

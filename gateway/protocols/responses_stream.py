@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from engines.wire import Finished, TokenLogprob
+from engines.wire import Finished
 from gateway.errors import GatewayError
-from gateway.protocols.completion import Call, Completion, Part, Text, Thought
-from gateway.protocols.openai_logprobs import chat_logprobs
-from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
-from gateway.protocols.responses_object import Frame, ItemStatus, Status, item_id, output_item, status_of, text_part
+from gateway.protocols.completion import Completion, Text
+from gateway.protocols.piece import EndPiece, Piece
+from gateway.protocols.responses_object import Frame, ItemStatus, Status, output_item, status_of
+from gateway.protocols.responses_open_item import OpenItem, OpenMessage, opened
 
 __all__ = ["ResponseBody", "ResponseStream"]
 
@@ -73,7 +73,7 @@ class ResponseStream:
         self._ending: Status = "failed"  # as what it ends, once it is concluded
         self._number = 0  # of the next event
         self._output: list[dict[str, Any]] = []  # whole items
-        self._open: _OpenItem | None = None
+        self._open: OpenItem | None = None
         self._finish: Finished | None = None
         self._error: GatewayError | None = None
         self._ended: float | None = None
@@ -124,7 +124,7 @@ class ResponseStream:
             else:
                 self._ending = status_of(self._finish)
                 if not self._output and self._open is None:
-                    self._open = _OpenMessage(self._frame, 0)
+                    self._open = OpenMessage(self._frame, 0)
         return self._whole()
 
     def end(self) -> bytes:
@@ -172,9 +172,9 @@ class ResponseStream:
         if self._open is not None and self._open.takes(piece):
             return self._events(self._open.add(piece))
         closed = self._close("completed")
-        self._open = _opened(self._frame, len(self._output), piece)
-        opened = self._events(self._open.begin())
-        return closed + opened + self._events(self._open.add(piece))
+        self._open = opened(self._frame, len(self._output), piece)
+        begun = self._events(self._open.begin())
+        return closed + begun + self._events(self._open.add(piece))
 
     def _close(self, status: ItemStatus) -> bytes:
         """Ends the item that is open, if there is one."""
@@ -199,166 +199,3 @@ class ResponseStream:
         number, self._number = self._number, self._number + 1
         body = _encode({"type": name, "sequence_number": number, **fields})
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
-
-
-_Events = list[tuple[str, dict[str, Any]]]
-
-
-class _OpenItem:
-    """An item that is being made. Its events are named without ``response.``."""
-
-    kind: str
-
-    def __init__(self, frame: Frame, place: int) -> None:
-        self.begun = False
-        self._frame = frame
-        self._place = place
-        self._texts: list[str] = []
-        self._at = {"item_id": item_id(frame, self.kind, place), "output_index": place}
-
-    @property
-    def part(self) -> Part:
-        """What it holds so far."""
-        raise NotImplementedError
-
-    def takes(self, piece: Piece) -> bool:
-        """Whether the piece goes on with it."""
-        raise NotImplementedError
-
-    def begin(self) -> _Events:
-        self.begun = True
-        return [("output_item.added", {"output_index": self._place, "item": self._bare()})]
-
-    def add(self, piece: Piece) -> _Events:
-        raise NotImplementedError
-
-    def end(self, status: ItemStatus) -> _Events:
-        return [("output_item.done", {"output_index": self._place, "item": self.item(status)})]
-
-    def item(self, status: ItemStatus) -> dict[str, Any]:
-        """As it is now."""
-        return output_item(self._frame, self._place, self.part, status)
-
-    def _bare(self) -> dict[str, Any]:
-        """As it begins: without content."""
-        return {**self.item("in_progress"), "content": []}
-
-    @property
-    def _text(self) -> str:
-        return "".join(self._texts)
-
-
-class _OpenMessage(_OpenItem):
-    kind = "message"
-
-    def __init__(self, frame: Frame, place: int) -> None:
-        super().__init__(frame, place)
-        self._tokens: list[TokenLogprob] = []
-        self._at["content_index"] = 0
-
-    @property
-    def part(self) -> Text:
-        return Text(self._text, tuple(self._tokens))
-
-    def takes(self, piece: Piece) -> bool:
-        return isinstance(piece, TextPiece)
-
-    def begin(self) -> _Events:
-        return [*super().begin(), ("content_part.added", {**self._at, "part": text_part(self._frame, Text(""))})]
-
-    def add(self, piece: Piece) -> _Events:
-        assert isinstance(piece, TextPiece)
-        self._texts.append(piece.text)
-        self._tokens += piece.logprobs
-        return [("output_text.delta", {**self._at, "delta": piece.text, "logprobs": self._logprobs(piece.logprobs)})]
-
-    def end(self, status: ItemStatus) -> _Events:
-        done = {**self._at, "text": self._text, "logprobs": self._logprobs(self._tokens)}
-        part = text_part(self._frame, self.part)
-        return [("output_text.done", done), ("content_part.done", {**self._at, "part": part}), *super().end(status)]
-
-    def _logprobs(self, tokens: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        shown: list[dict[str, Any]] = chat_logprobs(tokens)["content"] if self._frame.shape.logprobs else []
-        return shown
-
-
-class _OpenThought(_OpenItem):
-    kind = "reasoning"
-
-    def __init__(self, frame: Frame, place: int) -> None:
-        super().__init__(frame, place)
-        self._summary = frame.shape.summary
-        self._at["summary_index" if self._summary else "content_index"] = 0
-
-    @property
-    def part(self) -> Thought:
-        return Thought(self._text)
-
-    def takes(self, piece: Piece) -> bool:
-        return isinstance(piece, ThoughtPiece)
-
-    def begin(self) -> _Events:
-        name = "reasoning_summary_part.added" if self._summary else "content_part.added"
-        return [*super().begin(), (name, {**self._at, "part": self._part("")})]
-
-    def add(self, piece: Piece) -> _Events:
-        assert isinstance(piece, ThoughtPiece)
-        self._texts.append(piece.text)
-        return [(f"{self._name}.delta", {**self._at, "delta": piece.text})]
-
-    def end(self, status: ItemStatus) -> _Events:
-        done = (f"{self._name}.done", {**self._at, "text": self._text})
-        name = "reasoning_summary_part.done" if self._summary else "content_part.done"
-        return [done, (name, {**self._at, "part": self._part(self._text)}), *super().end(status)]
-
-    @property
-    def _name(self) -> str:
-        return "reasoning_summary_text" if self._summary else "reasoning_text"
-
-    def _part(self, text: str) -> dict[str, Any]:
-        return {"type": "summary_text" if self._summary else "reasoning_text", "text": text}
-
-    def _bare(self) -> dict[str, Any]:
-        bare = {**super()._bare(), "summary": []}
-        bare.pop("encrypted_content", None)
-        return bare
-
-
-class _OpenCall(_OpenItem):
-    kind = "function_call"
-
-    def __init__(self, frame: Frame, place: int, piece: CallPiece) -> None:
-        super().__init__(frame, place)
-        self._call = piece
-
-    @property
-    def part(self) -> Call:
-        return Call(self._call.id, self._call.name, self._text)
-
-    def takes(self, piece: Piece) -> bool:
-        return isinstance(piece, ArgumentsPiece) and piece.call == self._call.call
-
-    def add(self, piece: Piece) -> _Events:
-        if isinstance(piece, CallPiece):
-            return []  # its beginning
-        assert isinstance(piece, ArgumentsPiece)
-        self._texts.append(piece.text)
-        return [("function_call_arguments.delta", {**self._at, "delta": piece.text})]
-
-    def end(self, status: ItemStatus) -> _Events:
-        done = {**self._at, "name": self._call.name, "arguments": self._text}
-        return [("function_call_arguments.done", done), *super().end(status)]
-
-    def _bare(self) -> dict[str, Any]:
-        return self.item("in_progress")
-
-
-def _opened(frame: Frame, place: int, piece: Piece) -> _OpenItem:
-    match piece:
-        case TextPiece():
-            return _OpenMessage(frame, place)
-        case ThoughtPiece():
-            return _OpenThought(frame, place)
-        case CallPiece():
-            return _OpenCall(frame, place, piece)
-    raise AssertionError(f"{piece} begins nothing")

@@ -6,7 +6,8 @@
       │
       └── start, find ──> BackgroundRuns ── Run: the events of one response, for whoever watches
 
-- ``database`` is the file: its tables, its caps, what happens to a damaged one, who may have it. Blocks.
+- ``database`` is what is in the file: its tables and its caps; ``database_file`` who may have it (``file_lock``), and what happens
+  to a damaged one. Both block.
 - ``store`` asks it from the event loop, and tells of what goes wrong.
 - ``runs`` holds the responses that are made in the background, and those that were a moment ago.
 

@@ -10,33 +10,22 @@ table          a row
 
 A conversation's items are shared by its responses, so that a turn costs what is new in it, and no response needs another one
 to be there. An item goes with the last response it is part of.
-
-Write-ahead logging with ``synchronous`` NORMAL: what was committed outlives this process, however that ends; a loss of power
-may take the last transactions and leaves the file whole. A file that SQLite cannot read is set aside under another name (one is
-kept) and a new one begun.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from gateway.responses.file_lock import FileLock, LockHeld
+from gateway.responses.database_file import DatabaseFile, StoreProblem
 from gateway.settings import ResponsesSettings
 
-__all__ = ["Database", "Entry", "Item", "Page", "StoreProblem"]
+__all__ = ["Database", "Entry", "Item", "Page"]
 
-FILE = "responses.sqlite3"
-DAMAGED = "responses.damaged.sqlite3"
-_LOCK = "responses.lock"
-_BESIDE = ("", "-wal", "-shm")  # a database is up to three files
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE responses (
@@ -53,14 +42,7 @@ CREATE INDEX parts_by_item ON parts (item);
 """
 _INPUT, _OUTPUT = 0, 1
 _UNDER_WAY = ("queued", "in_progress")
-_BUSY_S = 2.0  # somebody looks into the file with a tool of their own
-_LOG_BYTES = 4 * 1024**2
-_PAGES_FREED_AT_ONCE = 1024
 _EVICTED_AT_ONCE = 32
-
-
-class StoreProblem(Exception):
-    """Responses can be neither kept nor read; says why, for a person."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -89,27 +71,24 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Database:
-    """Opened by the first call that needs it, and again by the next one when it could not be. One thread at a time.
+    """See ``database_file`` for how it is opened. One thread at a time.
 
-    ``path`` is the directory, None for memory. ``interrupted`` makes of the body of a response that was under way in a process
+    ``directory`` None is memory. ``interrupted`` makes of the body of a response that was under way in a process
     that is gone what it is now. Every method raises StoreProblem; none loses what others have written.
     """
 
     def __init__(
         self,
-        path: Path | None,
+        directory: Path | None,
         limits: ResponsesSettings,
         *,
         interrupted: Callable[[bytes], bytes] = bytes,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._directory = path
         self._limits = limits
         self._interrupted = interrupted
         self._now = now
-        self._lock = None if path is None else FileLock(path / _LOCK)
-        self._connection: sqlite3.Connection | None = None
-        self.notices: list[str] = []  # what a person should know that failed nothing; whoever reads it clears it
+        self.file = DatabaseFile(directory, _SCHEMA, _VERSION, self._end_what_was_under_way)
 
     # --- writing ---
 
@@ -117,18 +96,18 @@ class Database:
         """Keeps a new response; the oldest ones go where it needs their room."""
         if not self._limits.max_count:
             raise StoreProblem("server.responses.max_count is 0: responses are not stored")
-        with self._transaction() as db:
+        with self.file.transaction() as db:
             row = (entry.id, owner, entry.created, entry.status, entry.body)
             added = db.execute("INSERT INTO responses (id, owner, created, status, body) VALUES (?, ?, ?, ?, ?)", row)
             assert added.lastrowid is not None
             _link(db, owner, added.lastrowid, _INPUT, inputs)
             _link(db, owner, added.lastrowid, _OUTPUT, entry.outputs)
             self._keep_within_limits(db, added.lastrowid)
-        self._give_pages_back()
+        self.file.give_pages_back()
 
     def finish(self, owner: str, entry: Entry) -> None:
         """The end of a response that was added under way. Nothing where it is gone since."""
-        with self._transaction() as db:
+        with self.file.transaction() as db:
             number = _number(db, owner, entry.id)
             if number is None:
                 return
@@ -139,19 +118,19 @@ class Database:
 
     def delete(self, owner: str, id: str) -> bool:
         """Whether there was one."""
-        with self._transaction() as db:
+        with self.file.transaction() as db:
             number = _number(db, owner, id)
             if number is None:
                 return False
             _remove(db, number)
-        self._give_pages_back()
+        self.file.give_pages_back()
         return True
 
     # --- reading ---
 
     def read(self, owner: str, id: str) -> Entry | None:
         """The response, with what it says."""
-        with self._reading() as db:
+        with self.file.reading() as db:
             row = db.execute(
                 "SELECT number, created, status, body FROM responses WHERE owner = ? AND id = ? AND created >= ?",
                 (owner, id, self._oldest),
@@ -163,13 +142,13 @@ class Database:
 
     def inputs(self, owner: str, id: str) -> tuple[Item, ...] | None:
         """All that it was made of, in order."""
-        with self._reading() as db:
+        with self.file.reading() as db:
             number = _number(db, owner, id, self._oldest)
             return None if number is None else _items(db, number, _INPUT)
 
     def page(self, owner: str, id: str, *, limit: int, after: str | None, descending: bool) -> Page | None:
         """Up to ``limit`` of what it was made of, behind the item ``after``. None where there is no such response or item."""
-        with self._reading() as db:
+        with self.file.reading() as db:
             number = _number(db, owner, id, self._oldest)
             if number is None:
                 return None
@@ -193,7 +172,7 @@ class Database:
     def find(self, owner: str, ids: Sequence[str]) -> dict[str, Item]:
         """Those of these items that there are; of several of one id the newest."""
         found = {}
-        with self._reading() as db:
+        with self.file.reading() as db:
             for id in ids:
                 row = db.execute(
                     "SELECT id, body, key FROM items WHERE owner = ? AND id = ? AND EXISTS (SELECT 1 FROM parts "
@@ -208,125 +187,24 @@ class Database:
 
     def open(self) -> None:
         """Now, and not with the first call that needs it."""
-        with self._reading():
+        with self.file.reading():
             pass
 
     def close(self) -> None:
-        """Writes the log into the file and lets others have it. Idempotent."""
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
-        if self._lock is not None:
-            self._lock.release()
+        """Lets others have the file. Idempotent."""
+        self.file.close()
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._connect() if self._directory is None else self._open_file(self._directory)
-        return self._connection
+    # --- steps ---
 
-    def _open_file(self, directory: Path) -> sqlite3.Connection:
-        assert self._lock is not None
-        path = directory / FILE
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-            # For this user's eyes only; SQLite gives the files beside it the same mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        except LockHeld as held:
-            other = f" (process {held.process})" if held.process else ""
-            raise StoreProblem(
-                f"{path} is another gateway's{other}; one at a time can have it. Stop that one, or give this one another "
-                "state directory with XDG_STATE_HOME"
-            ) from held
-        except OSError as error:
-            raise StoreProblem(f"{path} cannot be opened: {error}") from error
-        return self._connect(path)
-
-    def _connect(self, path: Path | None = None) -> sqlite3.Connection:
-        connection = sqlite3.connect(path or ":memory:", timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            self._set_up(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _set_up(self, db: sqlite3.Connection) -> None:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
-            raise _Unreadable(f"was written by another version of Innkeeper (format {version})")
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-        if version == 0:
-            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+    def _end_what_was_under_way(self, db: sqlite3.Connection) -> None:
         under_way = db.execute("SELECT number, body FROM responses WHERE status IN (?, ?)", _UNDER_WAY).fetchall()
         for number, body in under_way:
             row = (self._interrupted(body), number)
             db.execute("UPDATE responses SET status = 'failed', body = ? WHERE number = ?", row)
 
-    def _set_aside(self, directory: Path, why: str) -> None:
-        """Another name for a file that cannot be read. The lock is held."""
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
-        path, aside = directory / FILE, directory / DAMAGED
-        try:
-            for suffix in _BESIDE:
-                old, new = path.with_name(f"{FILE}{suffix}"), aside.with_name(f"{DAMAGED}{suffix}")
-                new.unlink(missing_ok=True)
-                with contextlib.suppress(FileNotFoundError):
-                    old.rename(new)
-        except OSError as error:
-            raise StoreProblem(f"{path} {why}, and cannot be set aside: {error}") from error
-        self.notices.append(f"{path} {why}; it was set aside as {aside.name}, and responses are stored anew")
-
-    # --- steps ---
-
     @property
     def _oldest(self) -> float:
         return self._now() - self._limits.max_age_s
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection. StoreProblem for what SQLite cannot do; a damaged file is set aside for the next call."""
-        try:
-            yield self._ready()
-        except (sqlite3.Error, _Unreadable) as error:
-            raise self._problem(error) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing."""
-        with self._reading() as db:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):
-                        db.execute("ROLLBACK")
-
-    def _ready(self) -> sqlite3.Connection:
-        """Open; a file that is found damaged when it is opened makes place for another at once."""
-        try:
-            return self._opened()
-        except (sqlite3.Error, _Unreadable) as error:
-            if self._directory is None or not _is_damage(error):
-                raise
-            self._set_aside(self._directory, _why(error))
-            return self._opened()
-
-    def _problem(self, error: Exception) -> StoreProblem:
-        where = "memory" if self._directory is None else str(self._directory / FILE)
-        if self._directory is not None and _is_damage(error):
-            self._set_aside(self._directory, _why(error))
-            return StoreProblem(f"{where} {_why(error)} and was set aside")
-        return StoreProblem(f"{where}: {error}")
 
     def _keep_within_limits(self, db: sqlite3.Connection, newest: int) -> None:
         """Drops the expired, then the oldest while there are too many or they take too much. StoreProblem where ``newest`` alone
@@ -347,29 +225,6 @@ class Database:
                 _remove(db, number)
             count -= len(oldest)
             surplus = count - self._limits.max_count
-
-    def _give_pages_back(self) -> None:
-        """Lets the file shrink, some pages at a time. That it could not is no loss."""
-        with contextlib.suppress(sqlite3.Error):
-            db = self._opened()
-            (free,) = db.execute("PRAGMA freelist_count").fetchone()
-            if free > _PAGES_FREED_AT_ONCE:
-                # As a script: it answers a row without columns for each page, of which `execute` takes the first.
-                db.executescript(f"PRAGMA incremental_vacuum({_PAGES_FREED_AT_ONCE})")
-
-
-class _Unreadable(Exception):
-    """A whole database that is not ours to read."""
-
-
-def _is_damage(error: Exception) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
-    missing_table = isinstance(error, sqlite3.OperationalError) and "no such" in str(error)
-    return isinstance(error, _Unreadable) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or missing_table
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, _Unreadable) else f"is damaged ({error})"
 
 
 def _used_bytes(db: sqlite3.Connection) -> int:

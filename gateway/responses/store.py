@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from gateway.errors import StoreUnavailable
-from gateway.responses.database import Database, Entry, Item, Page, StoreProblem
+from gateway.responses.database import Database, Entry, Item, Page
+from gateway.responses.database_file import StoreProblem
 
 __all__ = ["ResponseStore"]
 
@@ -96,7 +97,7 @@ class ResponseStore:
             self._tell(f"responses are not stored: {problem}")
 
     def _pass_notices_on(self) -> None:
-        notices, self._database.notices = self._database.notices, []
+        notices, self._database.file.notices = self._database.file.notices, []
         for notice in notices:
             self._tell(notice)
 

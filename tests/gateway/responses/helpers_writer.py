@@ -11,7 +11,8 @@ import resource
 import sys
 from pathlib import Path
 
-from gateway.responses.database import Database, Entry, Item, StoreProblem
+from gateway.responses.database import Database, Entry, Item
+from gateway.responses.database_file import StoreProblem
 from gateway.settings import ResponsesSettings
 
 OWNER = "somebody"

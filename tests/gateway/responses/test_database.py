@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.responses.database import DAMAGED, FILE, Database, Entry, Item, StoreProblem
+from gateway.responses.database import Database, Entry, Item
+from gateway.responses.database_file import DAMAGED, FILE, StoreProblem
 from gateway.settings import ResponsesSettings
 
 ME = "me"
@@ -102,7 +103,7 @@ def test_items_that_went_while_a_turn_was_made_are_kept_again(opened: Any) -> No
 
 
 def count(database: Database, table: str) -> int:
-    with database._reading() as db:
+    with database.file.reading() as db:
         (number,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
     return int(number)
 
@@ -226,7 +227,7 @@ def test_no_count_keeps_nothing(opened: Any) -> None:
 def test_two_on_one_file_the_second_is_refused_until_the_first_has_gone(opened: Any) -> None:
     first, second = opened(), opened()
     first.add(ME, entry("r1"), [])
-    refused = r"another gateway's \(process \d+\).*XDG_STATE_HOME"
+    refused = r"another gateway's \(process \d+\).*directory of its own"
     with pytest.raises(StoreProblem, match=refused):
         second.read(ME, "r1")
     with pytest.raises(StoreProblem, match=refused):
@@ -253,7 +254,7 @@ def test_damaged_file_is_set_aside_and_told_of(opened: Any, tmp_path: Path, dama
             second.inputs(ME, f"r{number}")
     second.add(ME, entry("new"), [])
     assert second.read(ME, "new") is not None
-    (notice,) = second.notices
+    (notice,) = second.file.notices
     assert "damaged" in notice and DAMAGED in notice
     assert (tmp_path / "state" / DAMAGED).read_bytes() == damage
 
@@ -267,7 +268,7 @@ def test_file_of_another_version_is_set_aside(opened: Any, tmp_path: Path) -> No
         db.execute("PRAGMA user_version = 99")
     database = Database(path, ResponsesSettings())
     database.add(ME, entry("r", created=2e9), [])
-    assert "format 99" in database.notices[0]
+    assert "format 99" in database.file.notices[0]
     database.close()
 
 
@@ -304,9 +305,9 @@ def test_kill_during_writes_loses_nothing_that_was_stored(tmp_path: Path, after:
         read = database.read("somebody", id)
         assert read is not None and texts(read.outputs) == [b"o" * 5000], id
         assert texts(database.inputs("somebody", id)) == [b"i" * 5000]
-    with database._reading() as db:
+    with database.file.reading() as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert database.notices == []
+    assert database.file.notices == []
     database.close()
 
 
@@ -320,7 +321,7 @@ def test_full_disk_fails_what_has_no_room_and_the_rest_stays(tmp_path: Path) -> 
     database = Database(tmp_path, ResponsesSettings())
     assert all(database.read("somebody", id) is not None for id in [*told, last])
     assert database.read("somebody", f"resp_{len(told)}") is None
-    with database._reading() as db:
+    with database.file.reading() as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.close()
 
@@ -328,7 +329,7 @@ def test_full_disk_fails_what_has_no_room_and_the_rest_stays(tmp_path: Path) -> 
 def test_full_database_is_a_problem_and_nothing_is_half_stored(opened: Any) -> None:
     database = opened(in_memory=True)
     database.add(ME, entry("r1"), [Item("i", b"x")])
-    with database._reading() as db:
+    with database.file.reading() as db:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         db.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StoreProblem, match="full"):

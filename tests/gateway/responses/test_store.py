@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from gateway.errors import StoreUnavailable
 from gateway.responses import store as store_module
-from gateway.responses.database import FILE, Database, Entry, Item
+from gateway.responses.database import Database, Entry, Item
+from gateway.responses.database_file import FILE
 from gateway.responses.store import ResponseStore
 from gateway.settings import ResponsesSettings
 

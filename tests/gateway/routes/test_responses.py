@@ -29,7 +29,7 @@ from engines.wire import (
 from gateway.app import create_app
 from gateway.errors import ModelTooLarge, ShuttingDown
 from gateway.residency.event_feed import Notice
-from gateway.responses.database import FILE
+from gateway.responses.database_file import FILE
 from gateway.settings import ApiKey
 from tests.gateway.helpers_app import client_of, make_catalog, make_settings
 from tests.gateway.helpers_residency import BOUND_S, FakeResidency, delta, failed, finished, refusing
@@ -538,7 +538,7 @@ async def test_full_disk_is_told_and_what_was_stored_stays() -> None:
     async with house() as it:
         kept = await it.responses.create(**HELLO)
         database = it.app.state.services.responses._database
-        with database._reading() as db:
+        with database.file.reading() as db:
             (pages,) = db.execute("PRAGMA page_count").fetchone()
             db.execute(f"PRAGMA max_page_count = {pages}")
         large = {"model": "a", "input": "word " * 20_000}
