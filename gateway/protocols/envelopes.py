@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ContextExceeded, GatewayError
+from gateway.protocols.own_terms import ANTHROPIC, OLLAMA
 
-__all__ = ["Rendered", "anthropic_error", "is_anthropic", "openai_error", "render"]
+__all__ = ["Rendered", "anthropic_error", "is_anthropic", "ollama_error", "openai_error", "render"]
 
 _JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
@@ -84,7 +85,7 @@ def _openai(error: GatewayError, _request_id: str) -> tuple[str, bytes]:
 def anthropic_error(error: GatewayError, request_id: str) -> dict[str, Any]:
     """Anthropic's error object. A prompt that is too long is told in its words, by which agents know to shorten theirs."""
     kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    message = error.message
+    message = ANTHROPIC.message(error)
     if isinstance(error, ContextExceeded) and error.tokens is not None:
         message = f"prompt is too long: {error.tokens} tokens > {error.most_tokens} maximum"
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
@@ -94,8 +95,13 @@ def _anthropic(error: GatewayError, request_id: str) -> tuple[str, bytes]:
     return _JSON, msgspec.json.encode(anthropic_error(error, request_id))
 
 
+def ollama_error(error: GatewayError) -> dict[str, Any]:
+    """Ollama's error object."""
+    return {"error": OLLAMA.message(error)}
+
+
 def _ollama(error: GatewayError, _request_id: str) -> tuple[str, bytes]:
-    return _JSON, msgspec.json.encode({"error": error.message})
+    return _JSON, msgspec.json.encode(ollama_error(error))
 
 
 def _plain(error: GatewayError, _request_id: str) -> tuple[str, bytes]:

@@ -18,6 +18,7 @@ import msgspec
 from engines.wire import Finished, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.protocols.completion import AnswerHead, Call, Completion, Text, Thought
+from gateway.protocols.envelopes import ollama_error
 from gateway.protocols.ollama_times import AnswerTimes
 from gateway.protocols.openai_logprobs import chat_logprobs
 from gateway.protocols.piece import ArgumentsPiece, CallPiece, EndPiece, Piece, TextPiece, ThoughtPiece
@@ -65,7 +66,7 @@ class OllamaStream:
 
     def failure(self, error: GatewayError) -> bytes:
         """The error as a line."""
-        return b"%b\n" % _encode({"error": error.message})
+        return b"%b\n" % _encode(ollama_error(error))
 
     def _lines(self, piece: Piece) -> list[bytes]:
         if isinstance(piece, ArgumentsPiece):

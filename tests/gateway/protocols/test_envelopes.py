@@ -50,3 +50,31 @@ def test_headers_say_when_and_whether_to_retry() -> None:
     assert render(ServerOverloaded("full", retry_after_s=2.1), "/v1/x", "r").headers == {"retry-after": "3"}
     assert render(WorkerDied("gone", retry=False), "/v1/x", "r").headers["x-should-retry"] == "false"
     assert render(InvalidApiKey("who"), "/v1/x", "r").headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    ("name", "anthropic", "ollama"),
+    [
+        ("response_format", "output_config.format", "format"),
+        ("tools[3].function.parameters", "tools[3].input_schema", "tools[3].function.parameters"),
+        ("tools[3].function.name", "tools[3].name", "tools[3].function.name"),
+        ("reasoning", "thinking", "think"),
+        ("reasoning_effort", "output_config.effort", "think"),
+        ("stop", "stop_sequences", "options.stop"),
+        ("max_tokens", "max_tokens", "options.num_predict"),
+        ("messages", "messages", "messages"),
+    ],
+)
+def test_what_a_worker_names_by_chats_options_has_the_protocols_own_name(
+    name: str, anthropic: str, ollama: str
+) -> None:
+    error = InvalidRequest(f"{name}: cannot be", param=name)
+    assert json.loads(render(error, "/v1/messages", "r").body)["error"]["message"] == f"{anthropic}: cannot be"
+    assert json.loads(render(error, "/api/chat", "r").body)["error"] == f"{ollama}: cannot be"
+    assert json.loads(render(error, "/v1/chat/completions", "r").body)["error"]["message"] == f"{name}: cannot be"
+
+
+def test_a_message_that_does_not_begin_with_the_name_stays() -> None:
+    error = InvalidRequest("stop what is stopped", param="suffix")
+    assert json.loads(render(error, "/api/chat", "r").body) == {"error": "stop what is stopped"}
+    assert json.loads(render(InvalidRequest("stopped", param="stop"), "/api/chat", "r").body) == {"error": "stopped"}
