@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -26,6 +27,33 @@ ENDLESS: dict[str, Any] = {
     "every choice needs another": rooted(node={"anyOf": [NODE, {"type": ["object"], **NODE}]}),
     "one part of all": rooted(node={"allOf": [{"type": "object"}, NODE]}),
     "a leading item": rooted(node={"type": "array", "prefixItems": [True, {"$ref": "#/$defs/node"}], "minItems": 2}),
+    "a required property that is not listed": {
+        "type": "object",
+        "additionalProperties": {"$ref": "#"},
+        "required": ["a"],
+    },
+    "a required property of a pattern": {
+        "type": "object",
+        "patternProperties": {"^a": {"$ref": "#"}},
+        "additionalProperties": False,
+        "required": ["a"],
+    },
+    "some property": {"type": "object", "additionalProperties": {"$ref": "#"}, "minProperties": 1},
+    "an anchor": {
+        "$ref": "#node",
+        "$defs": {"a": {"$anchor": "node", **NODE, "properties": {"next": {"$ref": "#node"}}}},
+    },
+    "its own address": {
+        "$id": "https://example.com/a",
+        **NODE,
+        "properties": {"next": {"$ref": "https://example.com/a"}},
+    },
+    "an address with a pointer": {
+        "$id": "https://example.com/a#",
+        **NODE,
+        "$ref": "https://example.com/a#/$defs/b",
+        "$defs": {"b": {"$ref": "#/$defs/b"}},
+    },
     "escaped names": {"$ref": "#/$defs/a~1b%20c", "$defs": {"a/b c": {"$ref": "#/$defs/a~1b%20c"}}},
 }
 FINITE: dict[str, Any] = {
@@ -44,6 +72,19 @@ FINITE: dict[str, Any] = {
         "$ref": "#/$defs/a",
         "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/list/1"}, "list": [False, {"type": "null"}]},
     },
+    "no property at all": {"type": "object", "additionalProperties": {"$ref": "#"}},
+    "another property": {
+        "type": "object",
+        "properties": {"a": True},
+        "additionalProperties": {"$ref": "#"},
+        "minProperties": 1,
+    },
+    "one pattern of two": {
+        "type": "object",
+        "patternProperties": {"^a": {"$ref": "#"}, "b$": {"type": "null"}},
+        "required": ["ab"],
+    },
+    "an anchor that is none": {"$ref": "#none"},
     "a reference that points nowhere": {"$ref": "#/$defs/none"},
     "another document": {"$ref": "https://example.com/schema.json"},
     "no schema at all": {"type": "object", "properties": 3, "required": "a", "$ref": 5},
@@ -66,3 +107,25 @@ def test_schema_too_deep_for_python_raises() -> None:
         schema = {"allOf": [schema]}
     with pytest.raises(RecursionError):
         is_productive(schema)
+
+
+def test_cost_grows_with_the_length_of_a_chain_and_not_its_square() -> None:
+    def steps(length: int) -> int:
+        chain: dict[str, Any] = {
+            f"d{i}": {**NODE, "properties": {"next": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(length)
+        }
+        counted = 0
+
+        def count(*_: Any) -> None:
+            nonlocal counted
+            counted += 1
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            assert is_productive({"$ref": "#/$defs/d0", "$defs": chain | {f"d{length}": {"type": "null"}}})
+        finally:
+            sys.setprofile(before)
+        return counted
+
+    assert steps(200) < 3 * steps(100)
