@@ -5,6 +5,7 @@ The sequences of events are drawn in ``responses_stream``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ __all__ = ["OpenItem", "OpenMessage", "opened"]
 Events = list[tuple[str, dict[str, Any]]]
 
 
-class OpenItem:
+class OpenItem(ABC):
     """An item that is being made. Its events are named without ``response.``."""
 
     kind: str
@@ -32,22 +33,25 @@ class OpenItem:
         self._at = {"item_id": item_id(frame, self.kind, place), "output_index": place}
 
     @property
+    @abstractmethod
     def part(self) -> Part:
         """What it holds so far."""
-        raise NotImplementedError
 
+    @abstractmethod
     def takes(self, piece: Piece) -> bool:
         """Whether the piece goes on with it."""
-        raise NotImplementedError
 
     def begin(self) -> Events:
+        """It is there."""
         self.begun = True
         return [("output_item.added", {"output_index": self._place, "item": self._bare()})]
 
+    @abstractmethod
     def add(self, piece: Piece) -> Events:
-        raise NotImplementedError
+        """The piece, which it takes or began with."""
 
     def end(self, status: ItemStatus) -> Events:
+        """It is whole, or nothing more comes."""
         return [("output_item.done", {"output_index": self._place, "item": self.item(status)})]
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
