@@ -88,6 +88,7 @@ OPTIONS = OptionTables(
     ),
     hints=frozenset(
         {
+            "client_metadata",
             "max_tool_calls",
             "prompt_cache_key",
             "prompt_cache_options",

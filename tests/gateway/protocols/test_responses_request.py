@@ -69,6 +69,25 @@ def test_hints_are_named() -> None:
     assert wish(include=["message.output_text.logprobs"], text={"format": {"type": "text"}}).ask.ignored == ()
 
 
+def test_what_coding_agents_send_is_read() -> None:
+    request = wish(
+        instructions="You are an agent.",
+        input=[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+        tools=[{**FUNCTION, "description": "d", "strict": False, "parameters": SCHEMA}],
+        tool_choice="auto",
+        parallel_tool_calls=False,
+        reasoning=None,
+        store=False,
+        stream=True,
+        include=["reasoning.encrypted_content"],
+        prompt_cache_key="a-conversation",
+        text={"verbosity": "medium"},
+        client_metadata={"installation": "a"},
+    )
+    assert (request.store, request.stream, request.shape.sealed) == (False, True, True)
+    assert set(request.ask.ignored) == {"client_metadata", "prompt_cache_key", "text.verbosity"}
+
+
 @pytest.mark.parametrize(
     ("options", "logprobs"),
     [
