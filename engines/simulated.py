@@ -37,6 +37,7 @@ from engines.simulated_script import Script, script_of
 from engines.text.stops import StopMatcher
 from engines.wire import (
     Admitted,
+    ChatPrompt,
     Event,
     Failed,
     Finished,
@@ -172,7 +173,7 @@ class SimulatedEngine:
         if rest < (0 if wanted == 0 else 1):
             raise ContextLengthExceeded(
                 f"The prompt has {prompt_tokens} tokens; this model's context holds {self._context}.",
-                param="messages",
+                param="messages" if isinstance(request.prompt, ChatPrompt) else "prompt",
                 tokens=prompt_tokens,
                 most_tokens=(self._context or UNLIMITED_CONTEXT) - (0 if wanted == 0 else 1),
             )

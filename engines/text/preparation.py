@@ -109,6 +109,7 @@ class RequestPreparer:
         if room < (0 if asked == 0 else 1):
             raise ContextLengthExceeded(
                 f"The prompt has {len(tokens)} tokens; the context has {self._context}, and the answer needs at least 1.",
+                param=_field(request.prompt),
                 tokens=len(tokens),
                 most_tokens=self._context - 1,
             )
@@ -172,7 +173,7 @@ class RequestPreparer:
         else:
             encoded = EncodedChat(self._tokens(prompt), AnswerForm())
         if not encoded.tokens:
-            field = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+            field = _field(prompt)
             raise InvalidField(f"{field}: empty, there is nothing to continue", param=field)
         return encoded
 
@@ -211,3 +212,8 @@ class RequestPreparer:
             raise InvalidField(
                 f"{field}: token id {token} is not in the vocabulary (0 to {vocabulary - 1})", param=field
             )
+
+
+def _field(prompt: Prompt) -> str:
+    """What the prompt is called in a request."""
+    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"

@@ -171,7 +171,7 @@ def test_simulated_answer_ends_with_the_context() -> None:
 def test_simulated_prompt_that_fills_the_context_is_refused_with_both_numbers() -> None:
     with pytest.raises(ContextLengthExceeded, match=r"6 tokens.*holds 6") as refusal:
         submit(engine(context=6), 1, 1, text="a b c d e f")
-    assert (refusal.value.tokens, refusal.value.most_tokens) == (6, 5)
+    assert (refusal.value.tokens, refusal.value.most_tokens, refusal.value.param) == (6, 5, "prompt")
 
 
 def test_simulated_answer_without_any_bound_ends_at_the_default() -> None:

@@ -150,6 +150,19 @@ def test_a_prompt_and_answer_that_fill_the_context_exactly_are_served() -> None:
     assert isinstance(run(engine)[-1], Finished)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "field"),
+    [
+        (TextPrompt(text="x" * 20), "prompt"),
+        (ChatPrompt(messages=(ChatMessage(role="user", content="x" * 20),)), "messages"),
+    ],
+)
+def test_a_prompt_that_fills_the_context_is_refused_by_its_field_s_name(prompt: Any, field: str) -> None:
+    with pytest.raises(ContextLengthExceeded) as caught:
+        script_engine(["a"], context=20).prepare(ask(prompt=prompt))
+    assert caught.value.param == field
+
+
 def test_max_tokens_that_are_a_bound_end_with_the_context() -> None:
     engine = script_engine(["a"] * 40, context=20)
     prepared = engine.prepare(ask(prompt=TextPrompt(text="x" * 15), max_tokens=32_000, clamp=True))
