@@ -222,20 +222,15 @@ async def test_result_of_a_tool_goes_back(house: House, model: str) -> None:
     options: dict[str, Any] = {"model": model, "tools": [CLOCK], "max_tokens": 40}
     first = await house.ask(tool_choice={"type": "tool", "name": "get_time"}, **options)
     (call,) = [block for block in first.content if block.type == "tool_use"]
-    results: list[Any] = [
-        "It is noon.",
-        [{"type": "text", "text": "It is noon."}],
-    ]
-    for content in results:
-        result: MessageParam = {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": call.id, "content": content},
-                {"type": "text", "text": "So what is the time?"},
-            ],
-        }
-        answer = await house.ask(messages=[*ASK, first.to_param(), result], **{**options, "max_tokens": 4})
-        assert answer.stop_reason in ("max_tokens", "end_turn")
+    result: MessageParam = {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "It is noon."}]},
+            {"type": "text", "text": "So what is the time?"},
+        ],
+    }
+    answer = await house.ask(messages=[*ASK, first.to_param(), result], **{**options, "max_tokens": 4})
+    assert answer.stop_reason in ("max_tokens", "end_turn")
 
 
 async def test_call_that_ran_out_of_tokens_is_no_tool_use(house: House) -> None:
@@ -333,7 +328,7 @@ async def test_what_agents_send_is_served(house: House) -> None:
                     ],
                 },
             ],
-            tools=[{**WEATHER, "cache_control": ephemeral}, CLOCK],
+            tools=[{**CLOCK, "cache_control": ephemeral}],
             thinking={"type": "adaptive"},
             output_config={"effort": "high"},
             context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
