@@ -130,10 +130,8 @@ def _answer(grammar: Grammar) -> str:
     if grammar.kind == "json_object":
         return "{}"
     if grammar.kind != "json_schema":
-        raise UnsupportedParameter(
-            "guided_regex, guided_choice, guided_grammar: a simulated model follows JSON schemas only", param="grammar"
-        )
-    return _made_up(json.loads(grammar.source), "response_format")
+        raise UnsupportedParameter(f"{grammar.field}: a simulated model follows JSON schemas only", param=grammar.field)
+    return _made_up(json.loads(grammar.source), grammar.field)
 
 
 def _made_up(schema: Any, field: str) -> str:

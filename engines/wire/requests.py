@@ -130,11 +130,12 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the answer must match: all of its text, but for reasoning and tool calls.
 
     ``source`` is a regular expression, a grammar in llguidance's dialect of Lark or in llama.cpp's GBNF, or a JSON Schema as
-    JSON text; for ``json_object`` nothing.
+    JSON text; for ``json_object`` nothing. ``field`` is the request's field that it came from, which errors name.
     """
 
     kind: Literal["json_object", "json_schema", "regex", "lark"]
     source: str = ""
+    field: str = "response_format"
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

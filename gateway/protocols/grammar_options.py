@@ -42,7 +42,7 @@ def read_grammar(options: Mapping[str, Any]) -> Grammar | None:
     found: dict[str, Grammar] = {}
     for name, read in _READERS.items():
         if (value := options.get(name)) is not None and (grammar := read(value, name)) is not None:
-            found[name] = grammar
+            found[name] = msgspec.structs.replace(grammar, field=name)
     if len(found) > 1:
         first, second = list(found)[:2]
         raise InvalidRequest(f"{second} cannot be given together with {first}; give one of them", param=second)

@@ -146,7 +146,7 @@ def parse(body: bytes, limits: Limits = Limits()) -> ChatRequest:  # noqa: B008 
         ("messages", sum(map(_characters, messages))),
         ("chat_template_kwargs", characters_in(template_kwargs)),
         ("tools", characters_in(options.get("tools"))),
-        ("response_format", 0 if grammar is None else len(grammar.source)),
+        ("response_format", 0) if grammar is None else (grammar.field, len(grammar.source)),
     ):
         characters += count
         limits.check_chars(characters, field)

@@ -163,7 +163,8 @@ def parse(body: bytes, limits: Limits = Limits()) -> CompletionRequest:  # noqa:
     echo = read_boolean(options, "echo") or False
     prompts = _with_suffix(_prompts(options.get("prompt"), limits), options, echo, limits)
     grammar = read_grammar(options)
-    limits.check_chars(0 if grammar is None else len(grammar.source), "response_format")
+    if grammar is not None:
+        limits.check_chars(len(grammar.source), grammar.field)
     stream = read_stream_options(options)
     choices, made = _read_choices(options, stream.wanted)
     if len(prompts) * made > limits.max_inputs:

@@ -141,7 +141,7 @@ def test_json_object_is_one() -> None:
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        ({"grammar": Grammar(kind="regex", source="a")}, "JSON schemas only"),
+        ({"grammar": Grammar(kind="regex", source="a", field="guided_choice")}, "guided_choice: .* JSON schemas only"),
         ({"grammar": Grammar(kind="json_schema", source='{"type": "string", "pattern": "a"}')}, "'pattern'"),
         ({"grammar": Grammar(kind="json_schema", source="false")}, "cannot make up"),
         ({"grammar": Grammar(kind="json_schema", source='{"$ref": "#/$defs/a"}')}, "'#/$defs/a'"),

@@ -13,7 +13,7 @@ from engines.text.constraints.bits import bits_of
 from engines.text.constraints.compiler import CompiledGrammar, GrammarCompiler
 from engines.text.constraints.marks import ThinkingMarks
 from engines.text.constraints.row_constraint import ConstraintPlan
-from engines.text.constraints.source import Source, field_of, json_source, lark_source, source_of, written
+from engines.text.constraints.source import Source, json_source, lark_source, source_of, written
 from engines.text.constraints.vocabulary import GrammarVocabulary
 from engines.text.tool_syntax import ToolSyntax
 from engines.text.tool_syntax.lark import Lark, argument_schema
@@ -76,7 +76,7 @@ class ConstraintPlanner:
         if grammar is None:
             return None
         return self._compiler.compile(
-            written(lark_source("start: @whole"), self._whole(source_of(grammar), form)), field_of(grammar)
+            written(lark_source("start: @whole"), self._whole(source_of(grammar), form)), grammar.field
         )
 
     def _whole(self, source: Source, form: AnswerForm) -> dict[str, Source]:

@@ -19,7 +19,7 @@ from engines.errors import InvalidField
 from engines.text.constraints.productive import is_productive
 from engines.wire import Grammar
 
-__all__ = ["LONGEST", "Source", "field_of", "json_source", "lark_source", "source_of", "written"]
+__all__ = ["LONGEST", "Source", "json_source", "lark_source", "source_of", "written"]
 
 LONGEST = (
     131_072  # characters of a grammar or schema: compiling thousands of properties takes the square of their number
@@ -28,24 +28,14 @@ LONGEST = (
 Source = Mapping[str, Any]
 """One grammar in llguidance's form, without a name: ``{"json_schema": …}`` or ``{"lark_grammar": …}``."""
 
-_FIELDS = {
-    "json_object": "response_format",
-    "json_schema": "response_format",
-    "regex": "guided_regex",
-    "lark": "guided_grammar",
-}
-_GBNF_RULE = re.compile(r"^\s*[A-Za-z][\w-]*\s*::=", re.MULTILINE)
+# No more than one line's whitespace is looked at from its beginning: else many empty lines take the square of their number.
+_GBNF_RULE = re.compile(r"^[^\S\n]*[A-Za-z][\w-]*\s*::=", re.MULTILINE)
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?", "lenient": False}
-
-
-def field_of(grammar: Grammar) -> str:
-    """The request's field that a grammar came from."""
-    return _FIELDS[grammar.kind]
 
 
 def source_of(grammar: Grammar) -> Source:
     """InvalidField for what is too long, no JSON, no schema, or a schema that nothing matches as far as is seen here."""
-    field = field_of(grammar)
+    field = grammar.field
     check_length(grammar.source, field)
     if grammar.kind == "json_object":
         return json_source({"type": "object"}, field)

@@ -14,7 +14,6 @@ __all__ = ["Argument", "arguments_of", "choices_of", "schema_of", "types_of"]
 _DEFINITIONS = ("$defs", "definitions")
 _SPLIT = {"type", "properties", "required", "additionalProperties", "x-guidance", *_DEFINITIONS}
 _REMARKS = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "strict"}
-_DEEPEST = 20  # references that lead to references
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,26 @@ def choices_of(schema: Mapping[str, Any]) -> list[Any]:
 
 def types_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
     """The JSON types that a schema names, also by its values, choices and references; empty if it names none."""
-    return frozenset(_types(schema, schema or {}, 0))
+    types = set[str]()
+    reached = [schema]  # grows while it is read
+    seen = set[int]()  # each once: references may lead round, and to as many more as there are choices
+    for node in reached:
+        if not isinstance(node, Mapping) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        types.update(_own_types(node))
+        for choice in ("anyOf", "oneOf", "allOf"):
+            if isinstance(options := node.get(choice), list):
+                reached += options
+        if isinstance(target := node.get("$ref"), str) and target.startswith("#/"):
+            found: Any = schema
+            for step in target[2:].split("/"):
+                found = found.get(step) if isinstance(found, Mapping) else None
+            reached.append(found)
+    return frozenset(types)
 
 
-def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return
+def _own_types(schema: Mapping[str, Any]) -> Iterator[str]:
     named = schema.get("type")
     if isinstance(named, str):
         yield named
@@ -92,15 +105,6 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
             yield from map(_type_of_value, values)
         if "const" in schema:
             yield _type_of_value(schema["const"])
-    for choice in ("anyOf", "oneOf", "allOf"):
-        if isinstance(options := schema.get(choice), list):
-            for option in options:
-                yield from _types(option, root, depth + 1)
-    if isinstance(target := schema.get("$ref"), str) and target.startswith("#/"):
-        found: Any = root
-        for step in target[2:].split("/"):
-            found = found.get(step) if isinstance(found, Mapping) else None
-        yield from _types(found, root, depth + 1)
 
 
 def _type_of_value(value: Any) -> str:

@@ -12,7 +12,7 @@ from llguidance.numpy import fill_next_token_bitmask
 from engines.gguf.tokenizer import GgufTokenizer
 from engines.text.constraints.compiler import CompiledGrammar, GrammarCompiler
 from engines.text.constraints.row_constraint import RowConstraint
-from engines.text.constraints.source import field_of, source_of, written
+from engines.text.constraints.source import source_of, written
 from engines.text.constraints.vocabulary import GrammarVocabulary
 from engines.wire import Grammar
 from tests.engines.gguf.helpers_vocabularies import bpe_vocabulary, spm_vocabulary
@@ -49,7 +49,7 @@ def _compiler(kind: str) -> GrammarCompiler:
 
 def compiled(grammar: Grammar, kind: str = "bpe") -> CompiledGrammar:
     """What ``prepare`` does with a request's grammar."""
-    return _compiler(kind).compile(written(source_of(grammar)), field_of(grammar))
+    return _compiler(kind).compile(written(source_of(grammar)), grammar.field)
 
 
 def grammar_of(regex: str) -> CompiledGrammar:

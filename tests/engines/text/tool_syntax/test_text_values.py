@@ -60,6 +60,11 @@ def test_references_that_go_in_circles_end() -> None:
     assert types_of({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}) == frozenset()
 
 
+def test_choices_of_references_that_lead_round_are_each_read_once() -> None:
+    round_trip = {"anyOf": [{"$ref": "#/$defs/A"}] * 50}
+    assert types_of({**round_trip, "$defs": {"A": {**round_trip, "enum": [1, "a"]}}}) == {"integer", "string"}
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
