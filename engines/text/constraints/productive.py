@@ -113,13 +113,14 @@ def _conditions_of_object(node: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     others = [*_mapping(node.get("patternProperties")).values(), node.get("additionalProperties", True)]
     if names - properties.keys():
         yield others
-    if _positive(node.get("minProperties")):
+    least = node.get("minProperties")
+    if isinstance(least, int) and least > 0:
         yield [*properties.values(), *others]
 
 
 def _conditions_of_array(node: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     least, first = node.get("minItems"), node.get("prefixItems")
-    if not _positive(least):
+    if not isinstance(least, int) or least < 1:
         return
     leading = first[:least] if isinstance(first, list) else []
     yield from ([item] for item in leading)
@@ -129,7 +130,3 @@ def _conditions_of_array(node: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int) and value > 0

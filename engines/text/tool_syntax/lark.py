@@ -11,12 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engines.errors import InvalidField
+from engines.text.tool_syntax.definitions import only_needed
 from engines.wire import Tool
 
-__all__ = ["Expression", "Lark", "argument_schema"]
+__all__ = ["LONGEST", "Expression", "Lark", "argument_schema", "check_length"]
 
 # Whitespace may not go on for ever: small models can lose themselves in it. Enough for indentation.
 _WHITESPACE = r"[ \n\r\t]{1,32}"
+LONGEST = 262_144  # characters of one grammar's rules
 
 
 def argument_schema(tool: Tool) -> dict[str, Any]:
@@ -24,6 +27,13 @@ def argument_schema(tool: Tool) -> dict[str, Any]:
     if tool.parameters is None:
         return {"type": "object", "properties": {}, "additionalProperties": False}
     return {"type": "object", **tool.parameters}
+
+
+def check_length(length: int) -> None:
+    """InvalidField for schemas or rules of so many characters, before more memory goes into what is refused."""
+    if length > LONGEST:
+        message = f"tools: the grammar of their calls has more than {LONGEST} characters, which is too long"
+        raise InvalidField(message, param="tools")
 
 
 class Expression(str):
@@ -35,6 +45,8 @@ class Expression(str):
 class Lark:
     """A grammar that is being written, from texts (``str``) and expressions that stand for more than one text.
 
+    InvalidField, about ``tools``, once its rules are too long.
+
     Args:
         special: the marks that are control tokens, with their ids.
     """
@@ -44,6 +56,7 @@ class Lark:
         marks = sorted(self._special, key=len, reverse=True)
         self._split = re.compile(f"({'|'.join(map(re.escape, marks))})") if marks else None
         self._rules: list[str] = []
+        self._length = 0  # of all rules
 
     def sequence(self, *pieces: str) -> Expression:
         """One piece after the other. What is no :class:`Expression` is text, control tokens in it named as such."""
@@ -75,7 +88,7 @@ class Lark:
         """JSON that a schema allows."""
         own = schema.get("x-guidance")
         options = {"whitespace_pattern": _WHITESPACE, **(own if isinstance(own, dict) else {})}
-        return self._named("r", "%json " + json.dumps({**schema, "x-guidance": options}))
+        return self._named("r", "%json " + json.dumps({**only_needed(schema), "x-guidance": options}))
 
     def either(self, alternatives: Sequence[Expression]) -> Expression:
         """One of these."""
@@ -136,12 +149,19 @@ class Lark:
 
     def define(self, rule: Expression, alternatives: Sequence[Expression]) -> Expression:
         """Says what a rule of :meth:`later` is."""
-        self._rules[int(rule[1:])] = f"{rule}: {' | '.join(alternatives)}"
+        body = " | ".join(alternatives)
+        self._rules[int(rule[1:])] = f"{rule}: {body}"
+        self._count(body)
         return rule
+
+    def _count(self, body: str) -> None:
+        self._length += len(body)
+        check_length(self._length)
 
     def _named(self, prefix: str, body: str, options: str = "") -> Expression:
         name = f"{prefix}{len(self._rules)}"
         self._rules.append(f"{name}{options}: {body}")
+        self._count(body)
         return Expression(name)
 
     def written(self, start: Expression) -> str:

@@ -6,13 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engines.text.tool_syntax.definitions import DEFINITIONS, references
 from engines.text.tool_syntax.lark import argument_schema
 from engines.wire import Tool
 
 __all__ = ["Argument", "arguments_of", "choices_of", "schema_of", "types_of"]
 
-_DEFINITIONS = ("$defs", "definitions")
-_SPLIT = {"type", "properties", "required", "additionalProperties", "x-guidance", *_DEFINITIONS}
+_SPLIT = {"type", "properties", "required", "additionalProperties", "x-guidance", *DEFINITIONS}
+_MOST_READ = 200  # schemas for the types of one argument, each of which may lead to all the others
+_TYPES: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 _REMARKS = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "strict"}
 
 
@@ -33,9 +42,9 @@ def arguments_of(tool: Tool) -> tuple[Argument, ...] | None:
         return None
     if not properties and schema.get("additionalProperties", True) is not False:
         return None
-    if any(not target.startswith(("#/$defs/", "#/definitions/")) for target in _references(schema)):
+    if any(not target.startswith(("#/$defs/", "#/definitions/")) for target in references(schema)):
         return None
-    definitions = {key: schema[key] for key in _DEFINITIONS if key in schema}
+    definitions = {key: schema[key] for key in DEFINITIONS if key in schema}
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(key, str) for key in required):
         return None
@@ -46,17 +55,6 @@ def arguments_of(tool: Tool) -> tuple[Argument, ...] | None:
     )
 
 
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        if isinstance(target := schema.get("$ref"), str):
-            yield target
-        for value in schema.values():
-            yield from _references(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _references(value)
-
-
 def schema_of(tools: Sequence[Tool], name: str, key: str) -> dict[str, Any] | None:
     """What is known of the argument ``key`` of the function ``name``; None if nothing."""
     parameters = next((tool.parameters for tool in tools if tool.name == name), None) or {}
@@ -64,7 +62,7 @@ def schema_of(tools: Sequence[Tool], name: str, key: str) -> dict[str, Any] | No
     schema = properties.get(key) if isinstance(properties, dict) else None
     if not isinstance(schema, dict):
         return None
-    return {**schema, **{key: parameters[key] for key in _DEFINITIONS if key in parameters}}
+    return {**schema, **{key: parameters[key] for key in DEFINITIONS if key in parameters}}
 
 
 def choices_of(schema: Mapping[str, Any]) -> list[Any]:
@@ -74,13 +72,17 @@ def choices_of(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def types_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
-    """The JSON types that a schema names, also by its values, choices and references; empty if it names none."""
+    """The JSON types that a schema names, also by its values, choices and references; empty if it names none, or leads to more
+    schemas than are read for that.
+    """
     types = set[str]()
     reached = [schema]  # grows while it is read
     seen = set[int]()  # each once: references may lead round, and to as many more as there are choices
     for node in reached:
         if not isinstance(node, Mapping) or id(node) in seen:
             continue
+        if len(seen) == _MOST_READ:
+            return frozenset()
         seen.add(id(node))
         types.update(_own_types(node))
         for choice in ("anyOf", "oneOf", "allOf"):
@@ -102,18 +104,6 @@ def _own_types(schema: Mapping[str, Any]) -> Iterator[str]:
         yield from (kind for kind in named if isinstance(kind, str))
     else:
         if isinstance(values := schema.get("enum"), list):
-            yield from map(_type_of_value, values)
+            yield from (_TYPES.get(kind, "null") for kind in set(map(type, values)))
         if "const" in schema:
-            yield _type_of_value(schema["const"])
-
-
-def _type_of_value(value: Any) -> str:
-    kinds: dict[type, str] = {
-        bool: "boolean",
-        int: "integer",
-        float: "number",
-        str: "string",
-        list: "array",
-        dict: "object",
-    }
-    return kinds.get(type(value), "null")
+            yield _TYPES.get(type(schema["const"]), "null")

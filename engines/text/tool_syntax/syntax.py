@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from engines.text.output.calls import CallStream
-from engines.text.tool_syntax.lark import Expression, Lark
+from engines.text.tool_syntax.lark import Expression, Lark, check_length
 from engines.wire import Tool
 
 __all__ = ["CallRules", "ReadCalls", "ToolSyntax", "Triggers"]
@@ -105,6 +105,7 @@ class ToolSyntax(ABC):
 
         The grammar begins where the answer does, after thinking, and ends where the model ends: no end-of-turn token is in it.
         """
+        check_length(sum(len(json.dumps(tool.parameters)) for tool in tools))
         lark = Lark({mark: special[mark] for mark in self.marks if mark in special})
         rules = self.rules(lark, tools, parallel)
         again = lark.repeated(rules.again) if parallel and rules.again else ""

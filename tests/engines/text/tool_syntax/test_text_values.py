@@ -65,6 +65,12 @@ def test_choices_of_references_that_lead_round_are_each_read_once() -> None:
     assert types_of({**round_trip, "$defs": {"A": {**round_trip, "enum": [1, "a"]}}}) == {"integer", "string"}
 
 
+def test_types_are_unknown_where_too_many_schemas_lead_to_them() -> None:
+    chain = {f"A{i}": {"$ref": f"#/$defs/A{i + 1}"} for i in range(1000)} | {"A1000": {"type": "string"}}
+    assert types_of({"$ref": "#/$defs/A990", "$defs": chain}) == {"string"}
+    assert types_of({"$ref": "#/$defs/A0", "$defs": chain}) == frozenset()
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
