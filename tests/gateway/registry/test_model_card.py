@@ -86,7 +86,11 @@ def test_simulated_and_unusable_models_have_cards(tmp_path: Path) -> None:
     assert read_card(sim).metadata == {"general.architecture": "simulated", "simulated.context_length": 64}
     assert (file_bytes_of(sim), read_details(sim).family) == (2048, "simulated")
     assert read_card(embedder).capabilities == ("embedding",)
-    assert (read_card(lost).capabilities, read_card(lost).metadata, read_card(lost).file_name) == (("completion",), {}, "")
+    assert (read_card(lost).capabilities, read_card(lost).metadata, read_card(lost).file_name) == (
+        ("completion",),
+        {},
+        "",
+    )
 
 
 def test_digest_is_of_the_content(tmp_path: Path) -> None:
