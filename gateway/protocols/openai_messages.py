@@ -2,13 +2,16 @@
 
 Text parts are joined by a newline. ``developer`` is the newer name of ``system``, and templates know the older one. The role
 ``function`` and the field ``function_call``, which tools took the place of, are refused by name. An assistant's ``reasoning``, as
-some servers call it, becomes ``reasoning_content``, which templates read.
+some servers call it, becomes ``reasoning_content``, which templates read. A tool's result gets the name of its function, which some
+templates read and the request has only with the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from engines.wire import ChatMessage
 from gateway.errors import InvalidRequest, UnsupportedModality, UnsupportedParameter
@@ -41,22 +44,26 @@ def parse_messages(value: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list) or not value:
         message = f"messages is {shown(value)}; it must be an array of at least one message"
         raise InvalidRequest(message, param="messages")
-    messages = tuple(_message(item, f"messages[{i}]") for i, item in enumerate(value))
-    _check_results(messages)
-    return messages
+    return _with_named_results([_message(item, f"messages[{i}]") for i, item in enumerate(value)])
 
 
-def _check_results(messages: Sequence[ChatMessage]) -> None:
-    """InvalidRequest for a tool's result that belongs to no call before it."""
-    called: set[str] = set()
+def _with_named_results(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The messages, each tool's result with the name of its function. InvalidRequest for one that belongs to no call before it."""
+    called: dict[str, str] = {}  # a call's id → its function
+    named = []
     for i, message in enumerate(messages):
         if message.role == "assistant":
-            called.update(call["id"] for call in message.extra.get("tool_calls", ()))
-        elif message.role == "tool" and (id := message.extra.get("tool_call_id")) not in called:
-            field = f"messages[{i}].tool_call_id"
-            what = "is missing" if id is None else f"is {shown(id)}"
-            text = f"{field} {what}; it must be the id of a tool call in an assistant's message before"
-            raise InvalidRequest(text, param=field)
+            called |= {call["id"]: call["function"]["name"] for call in message.extra.get("tool_calls", ())}
+        elif message.role == "tool":
+            id = message.extra.get("tool_call_id")
+            if id not in called:
+                field = f"messages[{i}].tool_call_id"
+                what = "is missing" if id is None else f"is {shown(id)}"
+                text = f"{field} {what}; it must be the id of a tool call in an assistant's message before"
+                raise InvalidRequest(text, param=field)
+            message = msgspec.structs.replace(message, extra={"name": called[id], **message.extra})
+        named.append(message)
+    return tuple(named)
 
 
 def _message(value: Any, field: str) -> ChatMessage:

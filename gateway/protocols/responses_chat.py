@@ -6,7 +6,7 @@ items                                        message
 ``instructions``, then system and developer  one of the role ``system``: many templates take one, at the beginning
 messages at the beginning
 reasoning, message, calls in this order      one of the role ``assistant``: ``reasoning_content``, text, ``tool_calls``
-``function_call_output``                     one of the role ``tool``
+``function_call_output``                     one of the role ``tool``, with its function's name
 any other                                    one each
 ===========================================  ========================================================================
 
@@ -15,7 +15,7 @@ Texts of a message's parts are joined by a newline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engines.wire import ChatMessage
@@ -33,18 +33,19 @@ def messages_of(instructions: str | None, items: Sequence[Item], field: str = "i
     """The conversation. InvalidRequest for an output whose call is not there; ``field`` is where the items come from."""
     system = [] if instructions is None else [instructions]
     messages: list[ChatMessage] = []
-    called: set[str] = set()
+    called: dict[str, str] = {}  # a call's id → its function
     turn = _Turn()
     for i, item in enumerate(items):
         where = f"{field}[{i}]"
         said = item["type"] in _ORDER and item.get("role", "assistant") == "assistant"
         if not said or not turn.takes(item):
             messages += turn.messages
+            called |= turn.called
             turn = _Turn()
         if said:
             turn.add(item, where)
         elif item["type"] == "function_call_output":
-            messages.append(_result(item, called, messages, where))
+            messages.append(_result(item, called, where))
         elif item["role"] in ("system", "developer") and not messages:
             system.append(_text(item["content"]))
         else:
@@ -80,6 +81,11 @@ class _Turn:
                 self._calls.append({"id": item["call_id"], "type": "function", "function": function})
 
     @property
+    def called(self) -> dict[str, str]:
+        """The ids of its calls, and what they call."""
+        return {call["id"]: call["function"]["name"] for call in self._calls}
+
+    @property
     def messages(self) -> list[ChatMessage]:
         """What it comes to: one message, none of thinking that led to nothing."""
         if self._text is None and not self._calls:
@@ -92,17 +98,15 @@ class _Turn:
         return [ChatMessage(role="assistant", content=self._text, extra=extra)]
 
 
-def _result(item: Item, called: set[str], messages: Sequence[ChatMessage], where: str) -> ChatMessage:
-    """A tool's message; ``called`` gathers the ids of calls as they are looked for."""
+def _result(item: Item, called: Mapping[str, str], where: str) -> ChatMessage:
+    """A tool's message."""
     id = item["call_id"]
-    if id not in called:
-        called.update(call["id"] for message in messages for call in message.extra.get("tool_calls", ()))
     if id not in called:
         message = f"{where}.call_id is {shown(id)}; it must be that of a function_call before it"
         raise InvalidRequest(message, param=f"{where}.call_id")
     output = item["output"]
     content = output if isinstance(output, str) else _text(output)
-    return ChatMessage(role="tool", content=content, extra={"tool_call_id": id})
+    return ChatMessage(role="tool", content=content, extra={"tool_call_id": id, "name": called[id]})
 
 
 def _text(parts: Sequence[dict[str, Any]]) -> str:

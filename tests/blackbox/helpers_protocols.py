@@ -44,7 +44,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Asked:
-    """A function: ``(name, description, schema of its arguments)``, and whether the model must call it."""
+    """A function that may be called; ``parameters`` is the schema of its arguments."""
 
     name: str
     description: str

@@ -277,7 +277,7 @@ def test_messages_parts_join_and_roles_map() -> None:
     assert chat.ask.messages[1].content == "one\ntwo"
     assert chat.ask.messages[1].extra == {"name": "eve"}
     assert chat.ask.messages[2].content is None
-    assert chat.ask.messages[3].extra == {"tool_call_id": "1"}
+    assert chat.ask.messages[3].extra == {"tool_call_id": "1", "name": "f"}
 
 
 def calling(**fields: Any) -> dict[str, Any]:

@@ -395,8 +395,8 @@ def test_an_answers_items_are_one_message() -> None:
     assert told(message("user", "x"), *items) == [
         ("user", "x", []),
         ("assistant", "say", ["reasoning_content", "tool_calls"]),
-        ("tool", "of 2", ["tool_call_id"]),
-        ("tool", "of 1", ["tool_call_id"]),
+        ("tool", "of 2", ["name", "tool_call_id"]),
+        ("tool", "of 1", ["name", "tool_call_id"]),
     ]
 
 
