@@ -95,8 +95,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 _FORMATS = jsonschema.FormatChecker(formats=())
 for _name, _read in {
     "date": date.fromisoformat,
-    "date-time": lambda value: datetime.fromisoformat(value.replace(":60", ":59")),  # a leap second is one
-    "time": lambda value: time.fromisoformat(value.replace(":60", ":59")),
+    "date-time": lambda value: datetime.fromisoformat(value.upper().replace(":60", ":59")),  # a leap second is one
+    "time": lambda value: time.fromisoformat(value.upper().replace(":60", ":59")),
     "uuid": UUID,
     "ipv4": ipaddress.IPv4Address,
 }.items():
