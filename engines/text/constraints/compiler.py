@@ -10,6 +10,7 @@ from llguidance import LLMatcher, LLParserLimits
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 from engines.errors import InvalidField
+from engines.text.constraints.deep_stack import on_deep_stack
 from engines.text.constraints.source import LONGEST
 from engines.text.constraints.vocabulary import GrammarVocabulary
 
@@ -51,7 +52,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary
-        self._kept = lru_cache(_KEPT)(self._compile)
+        self._kept = lru_cache(_KEPT)(lambda grammar: on_deep_stack(lambda: self._compile(grammar)))
 
     def compile(self, grammar: str, field: str) -> CompiledGrammar:
         """``grammar`` as :func:`engines.text.constraints.source.written` makes it.

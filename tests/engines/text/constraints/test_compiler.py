@@ -122,6 +122,7 @@ _DOUBLING = {
     for i in range(16)
 } | {"d16": {"type": "object"}}
 _CHOICE = {"anyOf": [{"properties": {key: {"type": "integer"}}, "required": [key]} for key in "abcd"]}
+_RULES = "\n".join(f"r{i}: r{i + 1}" for i in range(8000)) + '\nr8000: "a"'
 HOSTILE: dict[str, Grammar] = {
     "nested repeats": Grammar(kind="regex", source="((a{1,1000}){1,1000}){1,1000}"),
     "a subset construction that doubles": Grammar(kind="regex", source="(a|b)*a(a|b){2000}"),
@@ -145,6 +146,17 @@ HOSTILE: dict[str, Grammar] = {
     "a grammar that repeats for ever": Grammar(kind="lark", source='start: "a" start'),
     "every split of a text": Grammar(kind="lark", source='start: s\ns: s s | "a" | "aa" | "aaa"'),
     "a long grammar in GBNF": Grammar(kind="lark", source="root ::= " + '"a" | ' * 20_000 + '"a"'),
+    "a chain of rules": Grammar(kind="lark", source="start: r0\n" + _RULES),
+    "a chain of terminals": Grammar(kind="lark", source="start: R0\n" + _RULES.upper()),
+    "a chain of references": Grammar(
+        kind="json_schema",
+        source=json.dumps(
+            {
+                "$ref": "#/$defs/d0",
+                "$defs": {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(2500)} | {"d2500": True},
+            }
+        ),
+    ),
     "empty lines": Grammar(kind="lark", source="start: A" + "\n" * 100_000),
     "nested repeats of rules": Grammar(kind="lark", source='start: x{1,1000}\nx: y{1,1000}\ny: "a"{1,1000}'),
 }  # fmt: skip
