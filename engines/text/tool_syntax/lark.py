@@ -86,8 +86,7 @@ class Lark:
 
     def json(self, schema: Mapping[str, Any]) -> Expression:
         """JSON that a schema allows."""
-        own = schema.get("x-guidance")
-        options = {"whitespace_pattern": _WHITESPACE, **(own if isinstance(own, dict) else {})}
+        options = {"whitespace_pattern": _WHITESPACE}
         return self._named("r", "%json " + json.dumps({**only_needed(schema), "x-guidance": options}))
 
     def either(self, alternatives: Sequence[Expression]) -> Expression:

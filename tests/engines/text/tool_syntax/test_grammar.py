@@ -201,3 +201,9 @@ def test_odd_schemas_are_left_to_llguidance_to_refuse(name: str, parameters: dic
     tool = Tool(name="odd", parameters=parameters)
     assert "odd" in grammar(name, False, tools=(tool,))
     read(WRITERS[name]([("odd", {"a": "1"})]), syntax(name), tools=(tool,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_of_the_grammar_in_a_schema_are_ignored(name: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"not": {}}}, "required": ["a"], "x-guidance": {"lenient": True}}
+    assert "lenient" not in grammar(name, False, tools=(Tool(name="f", parameters=schema),))
