@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -112,8 +112,20 @@ class ConstraintPlanner:
             field = f"tools[{at}].function.parameters"
             sources[field] = json_source(argument_schema(tool), field)
         try:
-            return self._compiler.compile(grammar, "tools")
-        except InvalidField:
+            compiled = self._compiler.compile(grammar, "tools")
+            self._check(list(sources.values()))
+        except InvalidField as refusal:
             for field, source in sources.items():
                 self._compiler.compile(written(source), field)
-            raise
+            if refusal.param == "tools":
+                raise
+        return compiled
+
+    def _check(self, schemas: Sequence[Source]) -> None:
+        """InvalidField for schemas of which one cannot be enforced.
+
+        A syntax that writes arguments in a form of its own keeps some schemas in that form only, and would not notice.
+        """
+        names = [f"schema{i}" for i in range(len(schemas))]
+        start = lark_source("start: " + " | ".join(f"@{name}" for name in names))
+        self._compiler.compile(written(start, dict(zip(names, schemas, strict=True))), "schemas")

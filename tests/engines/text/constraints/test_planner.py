@@ -142,6 +142,15 @@ def test_schema_that_cannot_be_enforced_is_named_by_its_place(tools: Any, choice
     assert str(caught.value.param).startswith(field)
 
 
+@pytest.mark.parametrize("name", ["gemma4", "function_gemma", "qwen3_coder", "llama4"])
+def test_schema_that_cannot_be_enforced_is_refused_in_syntaxes_with_a_form_of_their_own(name: str) -> None:
+    inner = {"type": "object", "properties": {"x": {"not": {}}}, "required": ["x"]}
+    tools = (BELL, Tool(name="a", parameters={"type": "object", "properties": {"y": inner}, "required": ["y"]}))
+    with pytest.raises(InvalidField) as caught:
+        plan(AnswerForm(syntax=syntax(name)), tools=ToolUse(tools=tools, choice="required"))
+    assert str(caught.value.param).startswith("tools[1].function.parameters")
+
+
 def test_schema_that_nobody_enforces_may_be_anything() -> None:
     assert plan(CALLS, tools=ToolUse(tools=(Tool(name="a", parameters={"not": {}}),))) is None
     made = plan(CALLS, tools=ToolUse(tools=(STRICT, Tool(name="a", parameters={"not": {}}))))
