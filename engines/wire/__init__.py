@@ -6,7 +6,7 @@ with its class name. Two unions say who may send what:
 - :data:`ToWorker`: ``LoadModel``, ``Submit``, ``Cancel``, ``Chunk``, ``SetGrant``, ``DenyGrowth``, ``Shed``, ``SetCores``,
   ``Close``
 - :data:`ToGateway`: ``Hello``, ``LoadProgress``, ``Ready``, ``LoadFailed``, ``Events``, ``MemoryReport``,
-  ``GrowRequest``, ``Closed``
+  ``GrowRequest``, ``SchedulingReport``, ``CapacityReport``, ``Closed``
 
 Life of a worker: ``Hello`` (imports done) → ``LoadModel`` → ``LoadProgress``… → ``Ready`` or ``LoadFailed`` → any number
 of ``Submit`` / ``Cancel`` / ``Events`` → ``Close`` → ``Closed`` → end of file and process exit.
@@ -59,6 +59,7 @@ from engines.wire.requests import (
     Tool,
     ToolUse,
 )
+from engines.wire.scheduling import Band, CapacityReport, CapacityRow, PriorityCounts, SchedulingReport
 from engines.wire.to_gateway import (
     Admitted,
     Closed,
@@ -124,7 +125,10 @@ __all__ = [
     "Admitted",
     "Answered",
     "Ask",
+    "Band",
     "Cancel",
+    "CapacityReport",
+    "CapacityRow",
     "ChatMessage",
     "ChatPrompt",
     "Chunk",
@@ -153,12 +157,14 @@ __all__ = [
     "MemoryReport",
     "ModelSpec",
     "Priority",
+    "PriorityCounts",
     "Prompt",
     "Ready",
     "Reasoning",
     "ReasoningDelta",
     "Refused",
     "Sampling",
+    "SchedulingReport",
     "SetCores",
     "SetGrant",
     "Shed",

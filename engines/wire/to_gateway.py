@@ -8,6 +8,7 @@ import msgspec
 
 from engines.errors import ContextLengthExceeded, EngineError
 from engines.wire.message import Message
+from engines.wire.scheduling import CapacityReport, CapacityRow, SchedulingReport
 
 __all__ = [
     "Admitted",
@@ -83,6 +84,7 @@ class Ready(Message, frozen=True):
     kernels: str  # which kernels compute the quantised products: "portable", "cpu-avx512", "cuda", "simulated", …
     device: str  # "cpu", "gpu"
     load_s: float
+    capacity: tuple[CapacityRow, ...] = ()  # for 1, 2, 4, 8, 16 and 32 rows; empty where nothing bounds the KV
 
 
 class LoadFailed(Message, frozen=True):
@@ -218,4 +220,15 @@ class Closed(Message, frozen=True):
     """State is persisted and the engine stopped; the process exits next."""
 
 
-ToGateway = Hello | LoadProgress | Ready | LoadFailed | Events | MemoryReport | GrowRequest | Closed
+ToGateway = (
+    Hello
+    | LoadProgress
+    | Ready
+    | LoadFailed
+    | Events
+    | MemoryReport
+    | GrowRequest
+    | SchedulingReport
+    | CapacityReport
+    | Closed
+)
