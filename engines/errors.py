@@ -11,6 +11,7 @@
     │   ├── UnsupportedParameter   a field this engine does not have
     │   ├── UnsupportedModality    an input of a kind this model cannot read
     │   └── ContextLengthExceeded  prompt and answer cannot fit the context or the KV grant
+    ├── OutOfMemory                the device had no room left for this request; others are not affected
     ├── MissingExtra               an optional dependency is not installed; carries the pip command
     ├── BackendError               MLX's back end is missing, doubled or broken; carries the command that mends it
     └── EngineFailed               the engine itself broke; the worker exits
@@ -28,6 +29,7 @@ __all__ = [
     "GgufFormatError",
     "InvalidField",
     "MissingExtra",
+    "OutOfMemory",
     "RequestError",
     "UnsupportedModality",
     "UnsupportedModel",
@@ -105,6 +107,12 @@ class ContextLengthExceeded(RequestError):
         super().__init__(message, param=param)
         self.tokens = tokens
         self.most_tokens = most_tokens
+
+
+class OutOfMemory(EngineError):
+    """Memory ran out while this request was served, again after everything else had given way; another try may succeed."""
+
+    code = "out_of_memory"
 
 
 class MissingExtra(EngineError):
