@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from engines.scheduling.settings import SchedulingSettings
+
 __all__ = [
     "ChatMessage",
     "ChatPrompt",
@@ -60,6 +62,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None  # compute dtype; None: float32 on CPU, the checkpoint's elsewhere
     adapter: str | None = None
     mmproj: str | None = None
+    scheduling: SchedulingSettings = SchedulingSettings()
     simulate: SimulateSpec | None = None
 
 
