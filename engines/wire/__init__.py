@@ -12,9 +12,9 @@ Life of a worker: ``Hello`` (imports done) → ``LoadModel`` → ``LoadProgress`
 of ``Submit`` / ``Cancel`` / ``Events`` → ``Close`` → ``Closed`` → end of file and process exit.
 
 Life of a request: ``Submit`` → ``Admitted`` (prefill begins) → ``TextDelta``, ``ReasoningDelta``, ``ToolCallStarted`` and
-``ToolCallDelta`` as the model makes them → exactly one *terminal* event: ``Finished`` or ``Failed``. A cancelled request ends with
-``Finished(reason="cancelled")``. Nothing follows a terminal event. One ``Events`` frame a decode tick carries the
-events of every row. Request ids are per connection, 64-bit, never reused.
+``ToolCallDelta`` as the model makes them, or ``Vectors``, or ``Scores`` → exactly one *terminal* event: ``Finished`` or
+``Failed``. A cancelled request ends with ``Finished(reason="cancelled")``. Nothing follows a terminal event. One ``Events``
+frame a decode tick carries the events of every row. Request ids are per connection, 64-bit, never reused.
 
 Growth: a request that the grant could not hold even alone waits in the worker, which asks with ``GrowRequest``. The answer is
 ``SetGrant``, at once or when bytes come free; ``DenyGrowth`` when no grant could ever be so large; until then none, and
@@ -44,13 +44,16 @@ from engines.wire.frames import (
 from engines.wire.requests import (
     ChatMessage,
     ChatPrompt,
+    EmbedRequest,
     Grammar,
     InfillPrompt,
     ModelSpec,
     Priority,
     Prompt,
     Reasoning,
+    Request,
     Sampling,
+    ScoreRequest,
     SimulateSpec,
     Task,
     TextPrompt,
@@ -58,6 +61,7 @@ from engines.wire.requests import (
     TokenPrompt,
     Tool,
     ToolUse,
+    Truncate,
 )
 from engines.wire.scheduling import Band, CapacityReport, CapacityRow, PriorityCounts, SchedulingReport
 from engines.wire.to_gateway import (
@@ -75,6 +79,7 @@ from engines.wire.to_gateway import (
     MemoryReport,
     Ready,
     ReasoningDelta,
+    Scores,
     TextDelta,
     ToGateway,
     TokenLogprob,
@@ -82,6 +87,7 @@ from engines.wire.to_gateway import (
     ToolCallStarted,
     TopLogprob,
     Usage,
+    Vectors,
     WireError,
     to_wire,
 )
@@ -136,6 +142,7 @@ __all__ = [
     "Closed",
     "DecodeTokens",
     "DenyGrowth",
+    "EmbedRequest",
     "EncodeChat",
     "EncodeText",
     "Event",
@@ -163,8 +170,11 @@ __all__ = [
     "Reasoning",
     "ReasoningDelta",
     "Refused",
+    "Request",
     "Sampling",
     "SchedulingReport",
+    "ScoreRequest",
+    "Scores",
     "SetCores",
     "SetGrant",
     "Shed",
@@ -187,7 +197,9 @@ __all__ = [
     "ToolCallStarted",
     "ToolUse",
     "TopLogprob",
+    "Truncate",
     "Usage",
+    "Vectors",
     "WireError",
     "answer_frames",
     "ask_frames",

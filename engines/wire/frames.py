@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engines.wire.message import Message
-from engines.wire.requests import TextRequest
+from engines.wire.requests import Request
 from engines.wire.to_gateway import (
     Event,
     Events,
@@ -74,10 +74,10 @@ def decode_to_gateway(body: bytes) -> ToGateway:
         raise FrameError(f"not a message for the gateway: {error}") from error
 
 
-_request_decoder = msgspec.msgpack.Decoder(TextRequest)
+_request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 
 
-def decode_request(body: bytes) -> TextRequest:
+def decode_request(body: bytes) -> Request:
     """The request in a reassembled REQUEST_BLOB."""
     try:
         return _request_decoder.decode(body)
@@ -85,7 +85,7 @@ def decode_request(body: bytes) -> TextRequest:
         raise FrameError(f"not a request: {error}") from error
 
 
-def submit_frames(request_id: int, request: TextRequest) -> list[bytes]:
+def submit_frames(request_id: int, request: Request) -> list[bytes]:
     """The frames that submit a request: one, or its chunks and then the Submit."""
     body = _encoder.encode(request)
     if len(body) <= CHUNK_BYTES:

@@ -1,4 +1,4 @@
-"""What is asked of a model: the load, and one completion.
+"""What is asked of a model: the load, one completion, and vectors or scores of many texts.
 
 Sizes are in bytes and times in seconds. A request crosses as one msgpack map inside ``Submit`` or cut into chunks.
 """
@@ -14,13 +14,16 @@ from engines.scheduling.settings import SchedulingSettings
 __all__ = [
     "ChatMessage",
     "ChatPrompt",
+    "EmbedRequest",
     "Grammar",
     "InfillPrompt",
     "ModelSpec",
     "Priority",
     "Prompt",
     "Reasoning",
+    "Request",
     "Sampling",
+    "ScoreRequest",
     "SimulateSpec",
     "Task",
     "TextPrompt",
@@ -28,10 +31,13 @@ __all__ = [
     "TokenPrompt",
     "Tool",
     "ToolUse",
+    "Truncate",
 ]
 
 Task = Literal["text", "vision", "embedding", "rerank", "stt", "tts"]
 Priority = Literal["interactive", "normal", "batch"]
+Truncate = Literal["none", "start", "end"]
+"""Where a text that is too long for the model loses tokens; ``none`` refuses it."""
 
 
 class SimulateSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,7 +195,7 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lenient: bool = False
 
 
-class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TextRequest(msgspec.Struct, frozen=True, tag="text", kw_only=True, omit_defaults=True):
     """One completion of one prompt. ``stop`` matches text, over any token split.
 
     Attributes:
@@ -215,3 +221,46 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tools: ToolUse | None = None
     reasoning: Reasoning = Reasoning()
     whole: bool = False
+
+
+class EmbedRequest(msgspec.Struct, frozen=True, tag="embed", kw_only=True, omit_defaults=True):
+    """Texts, or token ids as they are, to one vector each. Answered by ``Vectors``, in the order of the inputs.
+
+    Attributes:
+        inputs: of one request; token ids get nothing around them, no BOS, no prompt.
+        purpose: which of the model's prompts comes before each text; None: the model's default prompt, where it has one.
+        instruction: the task, for models whose query prompt takes one; InvalidField where the model's takes none.
+        dimensions: so many leading numbers, normalised again; InvalidField where the model is not made for that.
+        truncate: what becomes of an input that is too long: ContextLengthExceeded unless it is ``start`` or ``end``.
+        normalize: None: as the checkpoint says, and to length 1 where it does not say.
+    """
+
+    inputs: tuple[str | tuple[int, ...], ...]
+    purpose: Literal["query", "document"] | None = None
+    instruction: str | None = None
+    dimensions: int | None = None
+    truncate: Truncate = "none"
+    normalize: bool | None = None
+    priority: Priority = "normal"
+
+
+class ScoreRequest(msgspec.Struct, frozen=True, tag="score", kw_only=True, omit_defaults=True):
+    """How well documents answer a query. Answered by ``Scores``, in the order of the documents.
+
+    Attributes:
+        queries: one for all documents, or one a document.
+        documents: texts.
+        instruction: the task, for models whose prompt takes one; InvalidField for the others.
+        truncate: of a pair that is too long the document loses tokens, or the request is refused.
+        document_tokens: a document has at most so many; it loses the rest at its end, whatever ``truncate`` says.
+    """
+
+    queries: tuple[str, ...]
+    documents: tuple[str, ...]
+    instruction: str | None = None
+    truncate: Truncate = "none"
+    document_tokens: int | None = None
+    priority: Priority = "normal"
+
+
+Request = TextRequest | EmbedRequest | ScoreRequest

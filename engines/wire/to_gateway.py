@@ -25,6 +25,7 @@ __all__ = [
     "MemoryReport",
     "Ready",
     "ReasoningDelta",
+    "Scores",
     "TextDelta",
     "ToGateway",
     "TokenLogprob",
@@ -32,6 +33,7 @@ __all__ = [
     "ToolCallStarted",
     "TopLogprob",
     "Usage",
+    "Vectors",
     "WireError",
     "to_wire",
 ]
@@ -169,6 +171,33 @@ class ToolCallDelta(Message, frozen=True):
     tokens: tuple[int, ...] = ()
 
 
+class Vectors(Message, frozen=True):
+    """The vectors of the inputs from ``first`` (an index into the request's) on, one for each of ``tokens``.
+
+    A large answer comes as several, in order. ``data`` are float32 numbers, little-endian, ``dims`` a vector.
+    """
+
+    request_id: int
+    first: int
+    dims: int
+    data: bytes
+    tokens: tuple[int, ...]  # of each input, with the prompt and what the tokenizer puts around it
+
+
+class Scores(Message, frozen=True):
+    """The scores of the documents from ``first`` on, one for each of ``tokens``. A large answer comes as several, in order.
+
+    ``raw`` is the model's own number (of a reranker that says yes or no, the difference of the two logits), and
+    ``sigmoid`` the same between 0 and 1.
+    """
+
+    request_id: int
+    first: int
+    raw: tuple[float, ...]
+    sigmoid: tuple[float, ...]
+    tokens: tuple[int, ...]  # of each pair
+
+
 class Finished(Message, frozen=True):
     """Terminal. ``stop_sequence`` is the stop text that matched, when one did."""
 
@@ -186,7 +215,7 @@ class Failed(Message, frozen=True):
     usage: Usage = Usage()
 
 
-Event = Admitted | TextDelta | ReasoningDelta | ToolCallStarted | ToolCallDelta | Finished | Failed
+Event = Admitted | TextDelta | ReasoningDelta | ToolCallStarted | ToolCallDelta | Vectors | Scores | Finished | Failed
 
 
 class Events(Message, frozen=True):

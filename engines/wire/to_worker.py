@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engines.wire.message import Message
-from engines.wire.requests import ModelSpec, TextRequest
+from engines.wire.requests import ModelSpec, Request
 
 __all__ = [
     "Cancel",
@@ -35,7 +35,7 @@ class Submit(Message, frozen=True):
     """
 
     request_id: int
-    request: TextRequest | None = None
+    request: Request | None = None
 
 
 class Cancel(Message, frozen=True):

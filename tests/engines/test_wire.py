@@ -18,6 +18,7 @@ from engines.wire import (
     Chunk,
     Close,
     DenyGrowth,
+    EmbedRequest,
     Event,
     Events,
     Failed,
@@ -28,6 +29,8 @@ from engines.wire import (
     LoadModel,
     ModelSpec,
     Sampling,
+    ScoreRequest,
+    Scores,
     SetGrant,
     SimulateSpec,
     Submit,
@@ -37,6 +40,7 @@ from engines.wire import (
     TokenLogprob,
     ToWorker,
     Usage,
+    Vectors,
     WireError,
     decode_request,
     decode_to_gateway,
@@ -65,6 +69,8 @@ MESSAGES: list[ToWorker] = [
     ),
     Submit(request_id=2**63, request=REQUEST),
     Submit(request_id=1),
+    Submit(request_id=2, request=EmbedRequest(inputs=("é", (1, 2)), dimensions=3)),
+    Submit(request_id=3, request=ScoreRequest(queries=("q",), documents=("a", "b"))),
     Cancel(request_id=1),
     Chunk(request_id=1, blob=0, index=0, last=True, data=b"\x00\xff"),
     SetGrant(grant_bytes=1),
@@ -151,6 +157,15 @@ def test_wire_an_echoed_prompt_s_scores_are_split_though_it_has_no_tokens() -> N
     assert len(deltas) > 1
     assert "".join(delta.text for delta in deltas) == "x"
     assert tuple(entry for delta in deltas for entry in delta.logprobs) == entries
+
+
+def test_wire_vectors_and_scores_reach_the_gateway() -> None:
+    events: list[Event] = [
+        Vectors(request_id=1, first=2, dims=1, data=b"\x00\x00\x80\x3f", tokens=(7,)),
+        Scores(request_id=2, first=0, raw=(-1.5, 0.25), sigmoid=(0.18, 0.56), tokens=(3, 4)),
+    ]
+    (frame,) = events_frames(events)
+    assert _events(FrameDecoder().feed(frame)[0]) == tuple(events)
 
 
 def test_wire_failure_with_an_endless_message_is_shortened() -> None:
