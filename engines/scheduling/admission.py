@@ -24,26 +24,34 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class KvCost:
-    """KV bytes of one token of one row: of the layers that keep every token, and of those that keep a sliding window."""
+    """KV bytes of one token of one row: of the layers that keep every token, and of those that keep a sliding window; and what
+    the layers with a recurrent state keep of a row, whatever its length."""
 
     bytes_per_token: int
     window_bytes_per_token: int = 0
     window_tokens: int = 0  # the widest window; 0 where no layer has one
+    state_bytes: int = 0  # a row
 
     def row_bytes(self, tokens: int) -> int:
         """Bytes of one row's caches of this length, as allocated."""
-        allocated = -(-tokens // KV_STEP) * KV_STEP
-        return allocated * self.bytes_per_token + min(allocated, self.window_tokens) * self.window_bytes_per_token
+        return self._grown_bytes(tokens) + (self.state_bytes if tokens > 0 else 0)
 
     def longest_row(self, total_bytes: int) -> int | None:
         """Tokens of the longest row within these bytes, a multiple of the step; None: any length."""
+        total_bytes -= self.state_bytes
+        if total_bytes < 0:
+            return 0
         windowed = self.window_bytes_per_token * self.window_tokens
-        if total_bytes < self.row_bytes(self.window_tokens):
+        if total_bytes < self._grown_bytes(self.window_tokens):
             steps = total_bytes // (KV_STEP * (self.bytes_per_token + self.window_bytes_per_token) or 1)
             return steps * KV_STEP
         if self.bytes_per_token == 0:
             return None
         return (total_bytes - windowed) // self.bytes_per_token // KV_STEP * KV_STEP
+
+    def _grown_bytes(self, tokens: int) -> int:
+        allocated = -(-tokens // KV_STEP) * KV_STEP
+        return allocated * self.bytes_per_token + min(allocated, self.window_tokens) * self.window_bytes_per_token
 
 
 @dataclass(frozen=True)

@@ -43,18 +43,30 @@ def test_a_window_costs_no_more_than_its_tokens() -> None:
     assert windows_only.longest_row(512 * 30) is None and windows_only.longest_row(512 * 30 - 1) == 256
 
 
+def test_a_state_is_kept_by_every_row_whatever_its_length() -> None:
+    cost = KvCost(10, state_bytes=1000)
+    assert (cost.row_bytes(0), cost.row_bytes(1), cost.row_bytes(512)) == (0, 3560, 6120)
+    assert cost.longest_row(6119) == 256 and cost.longest_row(999) == 0
+    state_only = KvAdmission(KvCost(0, state_bytes=1000), grant_bytes=2000)
+    assert state_only.longest_row is None
+    assert state_only.decide(10**6, [10**6]) is Decision.ADMIT
+    assert state_only.decide(1, [1, 1]) is Decision.WAIT
+    assert KvAdmission(KvCost(0, state_bytes=1000), grant_bytes=999).missing(1) == 1
+
+
 @given(
     grant=st.integers(0, 10**5),
     size=st.integers(0, 50),
     windowed=st.integers(0, 50),
     window=st.sampled_from([0, 8, 256, 300, 512]),
+    state=st.sampled_from([0, 1, 700, 5000]),
     row=st.integers(1, 5000),
     running=st.lists(st.integers(1, 5000)),
 )
 def test_what_is_admitted_fits_and_only_a_larger_grant_helps_the_rest(
-    grant: int, size: int, windowed: int, window: int, row: int, running: list[int]
+    grant: int, size: int, windowed: int, window: int, state: int, row: int, running: list[int]
 ) -> None:
-    admission = KvAdmission(KvCost(size, windowed, window), grant)
+    admission = KvAdmission(KvCost(size, windowed, window, state), grant)
     decision = admission.decide(row, running)
     if decision is Decision.ADMIT:
         assert admission.projected_bytes([*running, row]) <= grant
