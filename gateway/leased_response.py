@@ -145,7 +145,9 @@ class LeasedResponse:
 
     async def _produce(self, client: str, route: str) -> None:
         try:
-            async with self._services.residency.acquire(self._model, client=client, route=route) as lease:
+            priority = self._requests[0].priority  # one for all choices
+            acquiring = self._services.residency.acquire(self._model, client=client, route=route, priority=priority)
+            async with acquiring as lease:
                 if self._leased is not None:
                     self._leased()
                 await self._serve(lease)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from engines.wire import DecodeTokens, EncodeChat, EncodeText, Event, TextRequest, TokenizerAnswer
+from engines.wire import DecodeTokens, EncodeChat, EncodeText, Event, Priority, TextRequest, TokenizerAnswer
 from gateway.live import LiveResponses
 from gateway.metrics import Metrics
 from gateway.protocols.options import Limits
@@ -62,8 +62,10 @@ class Residency(Protocol):
         """Ends what waits and loads at once, lets leases run to the grace's end, closes every worker."""
         ...
 
-    def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AbstractAsyncContextManager[Lease]:
-        """Waits for the model and leases it. GatewayError when it cannot be had."""
+    def acquire(
+        self, model: ResolvedModel, *, client: str, route: str, priority: Priority = "normal"
+    ) -> AbstractAsyncContextManager[Lease]:
+        """Waits for the model, as ``priority`` says, and leases it. GatewayError when it cannot be had."""
         ...
 
     def keep_alive(self, model: ResolvedModel, seconds: float) -> None:

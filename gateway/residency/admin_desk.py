@@ -53,7 +53,7 @@ class AdminDesk:
         elif resident.state is State.LOADING:
             resident.admin_loads.append(caller)
         else:
-            house.queue.open(resident.key, house.next_order()).admins.append(caller)
+            house.queue.open(resident.key, house.next_place()).admins.append(caller)
             house.timers.set(Timer(TimerKind.ADMIN_LOAD, caller.id), house.now + info.policy.queue_timeout_s)
 
     def preload(self, model: str) -> None:
@@ -63,7 +63,7 @@ class AdminDesk:
             return
         self.solicit(resident)
         if resident.state is not State.LOADING:
-            self.house.queue.open(resident.key, self.house.next_order()).preload = True
+            self.house.queue.open(resident.key, self.house.next_place()).preload = True
 
     def solicit(self, resident: ResidencyManager) -> None:
         """An operator or a preload wants it: a load under way is not abandoned, a backoff is over."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gateway.residency.place import Place
 from gateway.residency.values import AdminId, LeaseId, UnloadMode, WaiterId
 
-__all__ = ["AdminCaller", "LeaseRecord", "UnloadCaller", "Waiter"]
+__all__ = ["AdminCaller", "LeaseRecord", "UnloadCaller", "Waiter", "in_turn"]
 
 
 @dataclass(slots=True, eq=False)
@@ -21,9 +23,14 @@ class Waiter:
     key: str  # resident key; follows the registry
     client: str
     route: str
-    order: int  # of arrival; kept when it is requeued
+    place: Place  # kept when it is requeued
     since: float  # when it asked
     lease: LeaseId | None = None
+
+
+def in_turn(waiters: Iterable[Waiter]) -> list[Waiter]:
+    """Whoever is to be served first comes first."""
+    return sorted(waiters, key=lambda waiter: waiter.place)
 
 
 @dataclass(slots=True, eq=False)

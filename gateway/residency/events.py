@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.wire import Priority
 from gateway.errors import GatewayError
 from gateway.residency.values import AdminId, LeaseId, ModelInfo, UnloadMode, WaiterId
 
@@ -46,6 +47,7 @@ class Request:
     model: str
     client: str = ""
     route: str = ""
+    priority: Priority = "normal"
 
 
 @dataclass(frozen=True, slots=True)

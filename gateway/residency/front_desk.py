@@ -5,12 +5,14 @@ A waiter is queued, or joined to a load, or holds a lease; ``CancelWaiter`` find
 
 from __future__ import annotations
 
+from engines.wire import Priority
 from gateway.errors import GatewayError, ModelUnloaded, QueueTimeout, ServerOverloaded, ShuttingDown, Unavailable
 from gateway.residency.callers import LeaseRecord, Waiter
 from gateway.residency.effects import CancelLease, EndLease, FailWaiter, GrantLease, RequeueLease
 from gateway.residency.events import CancelWaiter, KeepAlive, LeaseAdmitted, LeaseReleased, Request
 from gateway.residency.house import House, fresh
 from gateway.residency.resident import ResidencyManager
+from gateway.residency.service_rate import retry_after_s
 from gateway.residency.shared_policy import caller_limit
 from gateway.residency.states import State
 from gateway.residency.values import ModelInfo, WaiterId
@@ -24,22 +26,24 @@ class FrontDesk:
     def __init__(self, house: House) -> None:
         self.house = house
 
-    def acquire_nowait(self, waiter: WaiterId, model: str, client: str, route: str) -> GrantLease | None:
+    def acquire_nowait(
+        self, waiter: WaiterId, model: str, client: str, route: str, priority: Priority
+    ) -> GrantLease | None:
         """A lease on a model that is LOADED, or None: then a ``Request`` says why, or waits. O(1)."""
         house = self.house
         info = house.models.get(model)
         if info is None or info.error is not None or house.shutting_down or not house.open:
             return None
         resident = house.residents[info.resident_key]
-        if resident.state is not State.LOADED or self._crowded(resident, info):
+        if resident.state is not State.LOADED or self._is_crowded(resident, info):
             return None
-        return self._lease(resident, self._arrive(waiter, info, client, route))
+        return self._lease(resident, self._arrive(waiter, info, client, route, priority))
 
     def request(self, event: Request) -> None:
         """Refused at once, granted, joined to a load, or queued; the planner looks at the queue at the step's end.
 
         1. Shutting down 503; unknown id 404; an id that cannot be used: its own error.
-        2. Too many callers 503.
+        2. Too many callers 503, with when those who wait now will have been served.
         3. LOADED, and what is charged is within the budget: a lease.
         4. LOADING without an unload intent: joins.
         5. FAILED within the backoff: 503 with the rest.
@@ -61,10 +65,10 @@ class FrontDesk:
             return
         resident = house.residents[info.resident_key]
         # 2.
-        if self._crowded(resident, info):
-            house.emit(FailWaiter(event.waiter, ServerOverloaded(f"too many requests wait for model {info.id!r}")))
+        if self._is_crowded(resident, info):
+            house.emit(FailWaiter(event.waiter, self._overloaded(resident, info)))
             return
-        waiter = self._arrive(event.waiter, info, event.client, event.route)
+        waiter = self._arrive(event.waiter, info, event.client, event.route, event.priority)
         # 3.
         if resident.state is State.LOADED and house.open:
             self.grant(resident, waiter)
@@ -199,9 +203,9 @@ class FrontDesk:
 
     # ---
 
-    def _arrive(self, waiter: WaiterId, info: ModelInfo, client: str, route: str) -> Waiter:
+    def _arrive(self, waiter: WaiterId, info: ModelInfo, client: str, route: str, priority: Priority) -> Waiter:
         house = self.house
-        caller = Waiter(waiter, info.id, info.resident_key, client, route, house.next_order(), house.now)
+        caller = Waiter(waiter, info.id, info.resident_key, client, route, house.next_place(priority), house.now)
         house.waiters[waiter] = caller
         return caller
 
@@ -216,11 +220,28 @@ class FrontDesk:
         resident.add_lease(lease)
         return GrantLease(waiter.id, lease.id, waiter.model, resident.key, resident.generation)
 
-    def _crowded(self, resident: ResidencyManager, info: ModelInfo) -> bool:
-        """At the cap of the resident, or of all."""
+    def _callers(self, resident: ResidencyManager) -> int:
+        """Those without a lease, and those whose request has not begun."""
         entry = self.house.queue.get(resident.key)
-        callers = resident.unadmitted + len(resident.joiners) + (len(entry.waiters) if entry else 0)
+        return resident.unadmitted + len(resident.joiners) + (len(entry.waiters) if entry else 0)
+
+    def _is_crowded(self, resident: ResidencyManager, info: ModelInfo) -> bool:
+        """At the cap of the resident, or of all."""
         return (
-            callers >= caller_limit(info, resident.width)
+            self._callers(resident) >= caller_limit(info, resident.width)
             or self.house.callers_without_service >= self.house.settings.global_queue_limit
         )
+
+    def _overloaded(self, resident: ResidencyManager, info: ModelInfo) -> ServerOverloaded:
+        """The 503 of whichever cap is reached: the resident's own, else that of all."""
+        house = self.house
+        waiting, limit = self._callers(resident), caller_limit(info, resident.width)
+        if waiting >= limit:
+            retry = retry_after_s(waiting, resident.service.per_second(house.now), resident.load_rest_s)
+            what = f"{waiting} requests wait for model {info.id!r}, as many as may (queue_limit)"
+        else:
+            waiting = house.callers_without_service
+            rates = [rate for r in house.residents.values() if (rate := r.service.per_second(house.now)) is not None]
+            retry = retry_after_s(waiting, sum(rates) if rates else None)
+            what = f"{waiting} requests wait in this server, as many as may"
+        return ServerOverloaded(what, retry_after_s=retry)

@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from engines.wire import Priority
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.residency.budget import Budget
 from gateway.residency.callers import LeaseRecord, Waiter
 from gateway.residency.effects import AnswerAdmin, Effect, EmitTransition, FailWaiter
 from gateway.residency.learned import LearnedValues
+from gateway.residency.place import Place
 from gateway.residency.queue import Claim, Entry, LoadQueue
 from gateway.residency.states import State
 from gateway.residency.timers import Timer, TimerKind, Timers
@@ -103,6 +105,10 @@ class House:
     def next_order(self) -> int:
         self._order += 1
         return self._order
+
+    def next_place(self, priority: Priority = "normal") -> Place:
+        """Of somebody who comes now."""
+        return Place.of(priority, self.now, self.next_order())
 
     def next_lease(self) -> LeaseId:
         self._lease += 1

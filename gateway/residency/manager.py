@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engines.wire import Priority
 from gateway.residency import events, fairness
 from gateway.residency.admin_desk import AdminDesk
 from gateway.residency.effects import Effect, GrantLease, SetTimer, ShutdownComplete
@@ -116,10 +117,12 @@ class ModelManager:
         effects, house.effects = house.effects, []
         return effects
 
-    def acquire_nowait(self, waiter: WaiterId, model: str, client: str, route: str, now: float) -> GrantLease | None:
+    def acquire_nowait(
+        self, waiter: WaiterId, model: str, client: str, route: str, now: float, priority: Priority = "normal"
+    ) -> GrantLease | None:
         """A lease on a model that is LOADED; None: send ``Request``. O(1), and no effects to run."""
         self._house.now = now
-        return self._front.acquire_nowait(waiter, model, client, route)
+        return self._front.acquire_nowait(waiter, model, client, route, priority)
 
     @property
     def queue_is_full(self) -> bool:

@@ -5,8 +5,8 @@ The shell (``shell.py``) and the core (``manager.py``) speak only through this f
     effects = manager.handle(event, now)     # now: seconds of one monotonic clock, never going back
     for effect in effects: run(effect)       # in order, before the next handle()
 
-A LOADED model is leased without an event: ``grant = manager.acquire_nowait(waiter, model, client, route, now)`` answers a
-``GrantLease`` (nothing else to run) or None; on None the shell sends ``Request`` with the same waiter id.
+A LOADED model is leased without an event: ``grant = manager.acquire_nowait(waiter, model, client, route, now, priority)`` answers
+a ``GrantLease`` (nothing else to run) or None; on None the shell sends ``Request`` with the same waiter id.
 
 Rules for the shell
 -------------------

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from gateway.residency import fairness
 from gateway.residency.admin_desk import AdminDesk
+from gateway.residency.callers import in_turn
 from gateway.residency.front_desk import FrontDesk
 from gateway.residency.house import House
 from gateway.residency.memory import MemoryDesk
@@ -82,7 +83,7 @@ class Planner:
             house.queue.drop(entry.key)
             self._take_from_queue(entry)
             if granted:
-                for waiter in entry.waiters.values():
+                for waiter in in_turn(entry.waiters.values()):
                     self.front.grant(resident, waiter)
                 for caller in entry.admins:
                     self.admin.answer_loaded(caller, resident)
@@ -145,12 +146,17 @@ class Planner:
         return loading is None and any(self._overtake(entry) for entry in later)
 
     def _choose_head(self, ready: list[Entry]) -> Entry | None:
-        """The first; but one whose plan is under way stays the head before an older one that comes back to the queue."""
+        """The first; but two heads stay the head.
+
+        - One whose plan is under way, also before an older one that comes back to the queue.
+        - One for which bytes were kept, before one of a higher priority that came later: no such may take them.
+        """
         queue = self.house.queue
         before = queue.get(queue.head) if queue.head is not None else None
         head = ready[0] if ready else None
-        if before is not None and before in ready and before.waiters and before.promised:
-            head = before
+        if before is not None and before in ready and before.waiters and head is not None:
+            later = before.freed_bytes > 0 and head.place.order > before.place.order
+            head = before if before.promised or later else head
         if before is not None and before is not head:
             before.promised, before.freed_bytes = False, 0  # its earmark lapses
         queue.head = head.key if head else None

@@ -1,4 +1,4 @@
-"""The queue for room: one entry a resident key, in the order of the first caller that waits.
+"""The queue for room: one entry a resident key, by the place of its first caller (``place.py``).
 
 Entries with callers stand before those that only an operator or a preload wants. The first entry that can be planned is the
 *head*: it may evict, and bytes that free while it waits are earmarked for it. A later one may overtake only if it fits
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from gateway.residency.callers import AdminCaller, Waiter
+from gateway.residency.place import Place
 from gateway.residency.values import WaiterId
 
 __all__ = ["Claim", "Entry", "LoadQueue"]
@@ -29,7 +30,7 @@ class Entry:
     """Everybody who waits for one resident key to be loaded, or to be loaded again."""
 
     key: str
-    order: int  # arrival of the first caller; the place stays when that one leaves
+    place: Place  # the best of its callers; it stays when that one leaves
     waiters: dict[WaiterId, Waiter] = field(default_factory=dict)
     admins: list[AdminCaller] = field(default_factory=list)
     preload: bool = False
@@ -55,23 +56,23 @@ class LoadQueue:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        """In order: callers first, then operators and preloads; each by arrival."""
-        return iter(sorted(self._entries.values(), key=lambda entry: (not entry.waiters, entry.order)))
+        """In order: callers first, then operators and preloads; each by place."""
+        return iter(sorted(self._entries.values(), key=lambda entry: (not entry.waiters, entry.place)))
 
     def get(self, key: str) -> Entry | None:
         return self._entries.get(key)
 
-    def open(self, key: str, order: int) -> Entry:
+    def open(self, key: str, place: Place) -> Entry:
         """The entry of this key, at this place or an earlier one."""
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry(key, order)
-        entry.order = min(entry.order, order)
+            entry = self._entries[key] = Entry(key, place)
+        entry.place = min(entry.place, place)
         return entry
 
     def add(self, waiter: Waiter) -> None:
         """Queues a caller."""
-        self.open(waiter.key, waiter.order).waiters[waiter.id] = waiter
+        self.open(waiter.key, waiter.place).waiters[waiter.id] = waiter
 
     def remove(self, waiter: Waiter) -> bool:
         """Dequeues a caller; False when it was not queued."""

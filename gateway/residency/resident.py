@@ -36,6 +36,7 @@ from gateway.residency.callers import AdminCaller, LeaseRecord, UnloadCaller, Wa
 from gateway.residency.effects import KillWorker, SendClose, StartWorker
 from gateway.residency.generation import Generation
 from gateway.residency.queue import Claim
+from gateway.residency.service_rate import ServiceRate
 from gateway.residency.shared_policy import SharedPolicy
 from gateway.residency.sizes import Sizes
 from gateway.residency.states import Cause, State, Trigger, check
@@ -78,6 +79,7 @@ class ResidencyManager:
         self.idle_since: float | None = None  # LOADED without leases only
         self.width: int | None = None  # of the last load
         self.load_s: float | None = None  # how long the last load took
+        self.service = ServiceRate()  # over all generations
         self.loads = 0
         self.evictions = 0
 
@@ -120,6 +122,16 @@ class ResidencyManager:
     def charge(self) -> int:
         """Bytes that this generation holds."""
         return self.house.budget.of(self.key, self.generation) or 0
+
+    @property
+    def load_rest_s(self) -> float:
+        """How long until it answers, as far as its last load tells; 0 where it does or nothing is known. Waits before the load
+        are not in it.
+        """
+        if self.load_s is None or self.state in (State.LOADED, State.DRAINING):
+            return 0.0
+        elapsed = self.house.now - self.current.began if self.state is State.LOADING else 0.0
+        return max(0.0, self.load_s - elapsed)
 
     @property
     def in_backoff(self) -> bool:
@@ -361,6 +373,7 @@ class ResidencyManager:
         """LOADED: one more. O(1), since every request on a resident model comes here."""
         self.leases[lease.id] = lease
         self.unadmitted += 1
+        self.service.begin(self.house.now)
         self.current.used.add(lease.waiter.model)
         self.idle_since = None
         self.house.timers.cancel(Timer(TimerKind.IDLE, self.key))
@@ -369,6 +382,7 @@ class ResidencyManager:
         """One less; what its end leads to is the caller's business."""
         del self.leases[lease.id]
         self.unadmitted -= not lease.admitted
+        self.service.end(self.house.now, served=lease.admitted)
         self.last_used = self.house.now
         if not self.leases:
             self.current.growth = None

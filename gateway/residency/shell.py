@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
+from engines.wire import Priority
 from gateway.errors import ModelUnloaded, NotFound, ShuttingDown
 from gateway.logs import log_event
 from gateway.machine import free_memory, read_machine
@@ -167,7 +168,9 @@ class Residency:
     # --- callers ---
 
     @asynccontextmanager
-    async def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AsyncIterator[Lease]:
+    async def acquire(
+        self, model: ResolvedModel, *, client: str, route: str, priority: Priority = "normal"
+    ) -> AsyncIterator[Lease]:
         """Waits until the model is loaded and leases it for the length of the block. GatewayError when it cannot be had.
 
         A cancel, at any point, gives back what was granted or the place in the queue.
@@ -177,7 +180,7 @@ class Residency:
         self.note_files(model)
         lease = Lease(next(self._ids), model.id, self)
         try:
-            self._ask(lease, client, route)
+            self._ask(lease, client, route, priority)
             await lease.granted()
             yield lease
         finally:
@@ -195,13 +198,14 @@ class Residency:
         """
         self._handle(core.KeepAlive(model.id, seconds))
 
-    def _ask(self, lease: Lease, client: str, route: str) -> None:
-        grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, now=self._loop.time())
+    def _ask(self, lease: Lease, client: str, route: str, priority: Priority) -> None:
+        now = self._loop.time()
+        grant = self._manager.acquire_nowait(lease.waiter, lease.model, client, route, now, priority)
         self._waiters[lease.waiter] = lease
         if grant is not None:
             self._grant(grant)
         else:
-            self._handle(core.Request(lease.waiter, lease.model, client, route))
+            self._handle(core.Request(lease.waiter, lease.model, client, route, priority))
 
     def lease_admitted(self, lease: Lease) -> None:
         self._handle(core.LeaseAdmitted(lease.id))

@@ -17,6 +17,7 @@ from gateway.errors import (
     WorkerDied,
 )
 from gateway.residency.admin_desk import AdminDesk
+from gateway.residency.callers import in_turn
 from gateway.residency.effects import EndLease, ObserveRelease, PersistLearned, SetGrant
 from gateway.residency.events import (
     LoadFailed,
@@ -76,7 +77,7 @@ class WorkerDesk:
         # 1.
         self._measure(resident, event)
         # 2.
-        joiners, admins = list(resident.joiners.values()), list(resident.admin_loads)
+        joiners, admins = in_turn(resident.joiners.values()), list(resident.admin_loads)
         resident.joiners.clear()
         resident.admin_loads.clear()
         resident.loaded()

@@ -14,6 +14,7 @@ from engines.wire import (
     Failed,
     Finished,
     FinishReason,
+    Priority,
     TextDelta,
     TextRequest,
     TokenizerAnswer,
@@ -55,6 +56,7 @@ class FakeLease:
     route: str
     script: Script
     requests: list[TextRequest] = field(default_factory=list)
+    priority: Priority = "normal"
     ended: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -137,7 +139,9 @@ class FakeResidency:
         return sum(not lease.released.is_set() for lease in self.leases)
 
     @asynccontextmanager
-    async def acquire(self, model: ResolvedModel, *, client: str, route: str) -> AsyncIterator[FakeLease]:
+    async def acquire(
+        self, model: ResolvedModel, *, client: str, route: str, priority: Priority = "normal"
+    ) -> AsyncIterator[FakeLease]:
         if self.is_shutting_down:
             raise ShuttingDown("the server is shutting down")
         if self.refusal is not None:
@@ -148,7 +152,7 @@ class FakeResidency:
                 await self.admit.wait()
             finally:
                 self.waiting -= 1
-        lease = FakeLease(model.id, client, route, self.script)
+        lease = FakeLease(model.id, client, route, self.script, priority=priority)
         self.leases.append(lease)
         self.leased.set()
         try:

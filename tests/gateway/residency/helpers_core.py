@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from engines.footprint import Footprint
-from engines.wire import ModelSpec, SimulateSpec
+from engines.wire import ModelSpec, Priority, SimulateSpec
 from gateway.errors import GatewayError, ModelLoadFailed
 from gateway.registry.schema import Policy
 from gateway.residency import messages as m
@@ -140,10 +140,10 @@ class World:
 
     # --- callers
 
-    def request(self, id: str) -> int:
+    def request(self, id: str, priority: Priority = "normal") -> int:
         """A caller; returns its waiter id."""
         self.ids += 1
-        self.do(m.Request(self.ids, id, "client", "/v1/chat/completions"))
+        self.do(m.Request(self.ids, id, "client", "/v1/chat/completions", priority))
         return self.ids
 
     def lease(self, id: str) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from itertools import count, pairwise
+from itertools import chain, count, pairwise, repeat
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.wire import Priority
 from gateway.residency import messages as m
+from gateway.residency.place import LAG_S
 
 from .helpers_core import World, model
 
 SIZES = {"a": 3.0, "b": 4.0, "c": 6.0, "d": 9.0, "e": 2.0}
+ALONE = "alone"  # fits beside no other
 LOAD_S, TEARDOWN_S, LEASE_S = 2.0, 1.0, 8.0
 FAIRNESS_S = 10.0
 
@@ -21,8 +25,8 @@ FAIRNESS_S = 10.0
 class Simulation:
     """Callers arrive at set times and keep their leases for a set time; workers take a set time for everything."""
 
-    def __init__(self, calls: Sequence[tuple[float, str, float]]) -> None:
-        models = [model(id, gib, queue_timeout_s=1e6, queue_limit=10**4) for id, gib in SIZES.items()]
+    def __init__(self, calls: Sequence[tuple[float, str, float]], priorities: Sequence[Priority] = ()) -> None:
+        models = [model(id, gib, queue_timeout_s=1e6, queue_limit=10**4) for id, gib in {**SIZES, ALONE: 9.5}.items()]
         self.world = World(*models)
         self.order = count()
         self.agenda: list[tuple[float, int, str, object]] = []
@@ -30,9 +34,10 @@ class Simulation:
         self.asked: dict[int, float] = {}
         self.waits: dict[int, float] = {}
         at = self.world.now
-        for gap, id, duration in calls:
+        ranks = chain(priorities, repeat("normal"))
+        for (gap, id, duration), priority in zip(calls, ranks, strict=False):
             at += gap
-            self.plan(at, "call", (id, duration))
+            self.plan(at, "call", (id, duration, priority))
 
     def plan(self, at: float, what: str, details: object) -> None:
         heapq.heappush(self.agenda, (at, next(self.order), what, details))
@@ -50,10 +55,10 @@ class Simulation:
     def act(self, what: str, details: object) -> list[m.Effect]:
         world = self.world
         match what, details:
-            case "call", (str(id), float(duration)):
+            case "call", (str(id), float(duration), "interactive" | "normal" | "batch" as priority):
                 waiter = next(self.order)
                 self.durations[waiter], self.asked[waiter] = duration, world.now
-                return world.do(m.Request(waiter, id))
+                return world.do(m.Request(waiter, id, priority=priority))
             case "ready", m.StartWorker(key=key, generation=generation):
                 return world.do(m.WorkerReady(key, generation, world.resident(key).current.static_estimate, width=4))
             case "exit", (str(key), int(generation)):
@@ -112,6 +117,31 @@ def test_steady_traffic_on_one_model_does_not_starve_another() -> None:
     assert max(rival) <= FAIRNESS_S + 2.0 + TEARDOWN_S + LOAD_S + 0.5
     waits = sorted(wait for waiter, wait in simulation.waits.items() if simulation.durations[waiter] == 2.0)
     assert waits[len(waits) // 2] == 0.0
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(CALLS, st.lists(st.sampled_from(get_args(Priority)), max_size=60))
+def test_no_priority_keeps_anybody_waiting_for_ever(
+    calls: list[tuple[float, str, float]], priorities: list[Priority]
+) -> None:
+    simulation = Simulation(calls, priorities)
+    simulation.run()
+    assert simulation.waits.keys() == simulation.asked.keys()
+    turn = FAIRNESS_S + LEASE_S + TEARDOWN_S + 2 * LOAD_S
+    assert max(simulation.waits.values()) <= max(LAG_S.values()) + len(SIZES) * turn
+
+
+def test_batch_is_served_beside_interactive_traffic_that_never_ends() -> None:
+    """Two models take turns for interactive callers, who leave no gap; a third fits beside neither."""
+    calls: list[tuple[float, str, float]] = [(0.25, id, 1.0) for _ in range(400) for id in ("c", "d")]
+    priorities: list[Priority] = ["interactive"] * len(calls)
+    calls.insert(100, (0.0, ALONE, 3.0))
+    priorities.insert(100, "batch")
+    simulation = Simulation(calls, priorities)
+    simulation.run()
+    (batch,) = [wait for waiter, wait in simulation.waits.items() if simulation.durations[waiter] == 3.0]
+    turn = FAIRNESS_S + 1.0 + TEARDOWN_S + LOAD_S
+    assert LAG_S["batch"] / 2 < batch <= LAG_S["batch"] + 2 * turn
 
 
 def test_two_models_that_exclude_each_other_alternate() -> None:

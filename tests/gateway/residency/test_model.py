@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from engines.wire import Priority
 from gateway.errors import GatewayError
 from gateway.registry.schema import Policy
 from gateway.residency import messages as m
@@ -18,6 +19,7 @@ from .helpers_core import World, model
 from .helpers_oracle import Oracle
 
 BUDGET = 100
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 IDS = ("a", "b", "c", "d", "e")
 SIZES = {"a": 30, "a2": 30, "b": 45, "c": 60, "d": 25, "e": 110, "b'": 50}
 SHORT = Policy(
@@ -91,18 +93,18 @@ class Residency(RuleBasedStateMachine):
 
     # --- callers
 
-    @rule(id=st.sampled_from([*IDS, "a2", "nobody"]), nowait=st.booleans())
-    def request(self, id: str, nowait: bool) -> None:
+    @rule(id=st.sampled_from([*IDS, "a2", "nobody"]), nowait=st.booleans(), priority=st.sampled_from(PRIORITIES))
+    def request(self, id: str, nowait: bool, priority: Priority = "normal") -> None:
         self.asked += 1
         self.waiters.append(self.asked)
         if nowait:
-            grant = self.world.manager.acquire_nowait(self.asked, id, "client", "route", self.world.now)
+            grant = self.world.manager.acquire_nowait(self.asked, id, "client", "route", self.world.now, priority)
             self.world.manager.check_integrity()
             if grant is not None:
                 self.oracle.grant(grant)
                 self.leases.append(grant.lease)
                 return
-        self.do(m.Request(self.asked, id))
+        self.do(m.Request(self.asked, id, priority=priority))
 
     @rule(id=st.sampled_from(["a", "b", "c", "d"]), begun=st.booleans())
     def serve(self, id: str, begun: bool) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.errors import QueueTimeout, ServerOverloaded
 from gateway.residency import messages as m
+from gateway.residency.place import LAG_S
 from gateway.residency.states import State
 
 from .helpers_core import GIB, World, model
@@ -170,6 +171,94 @@ def test_queue_cap_follows_the_decode_width() -> None:
         world.release(waiter)
     more = [world.request("a") for _ in range(41)]
     assert [w for w in more if w in world.failed] == more[40:]
+
+
+def test_queue_cap_says_when_to_come_back() -> None:
+    """Two served in four seconds, and three wait; then a load that has three of its four seconds to go."""
+    world = World(model("a", 6, queue_limit=3))
+    waiter = world.request("a")
+    world.advance(4.0)
+    world.ready("a")
+    world.release(waiter)  # was never begun: says nothing about the rate
+    assert [world.request("a") for _ in range(3)]
+    refused = world.request("a")
+    assert world.failed[refused].retry_after_s == 2.0
+    for waiter in (2, 3):
+        world.admit(waiter)
+        world.advance(2.0)
+        world.release(waiter)
+        world.request("a")
+    refused = world.request("a")
+    assert world.failed[refused].retry_after_s == pytest.approx(3 / 0.5)
+    assert "3 requests wait for model 'a'" in world.failed[refused].message
+    world.exit("a")
+    assert world.state("a") is LG  # whoever had not begun waits for it
+    world.advance(1.0)
+    assert world.failed[world.request("a")].retry_after_s == pytest.approx(3.0 + 3 / 0.5)
+
+
+def test_queue_cap_of_all_counts_what_all_serve() -> None:
+    world = World(model("a", 2), model("b", 2), global_queue_limit=8)
+    for id, count in (("a", 4), ("b", 1)):  # that many served in one second
+        world.serve(id)
+        waiters = [world.granted[w].waiter for w in (*world.granted,) if world.granted[w].model == id]
+        waiters += [world.request(id) for _ in range(count - 1)]
+        for waiter in waiters:
+            world.admit(waiter)
+        world.advance(1.0)
+        for waiter in waiters:
+            world.release(waiter)
+    crowd = [world.request("a") for _ in range(9)]
+    error = world.failed[crowd[8]]
+    assert error.retry_after_s == 2.0 and "8 requests wait in this server" in error.message  # 8 / 5 a second
+    world.advance(4.0)  # and nothing ends: 4 in five seconds, 1 in one
+    assert world.failed[world.request("a")].retry_after_s == pytest.approx(8 / (4 / 5 + 1))
+
+
+def test_queue_interactive_callers_go_before_batch_ones_that_have_not_waited_long() -> None:
+    world = World(model("a", 10), model("b", 10), model("c", 10), model("d", 10))
+    world.serve("a")
+    world.request("b", "batch")
+    world.advance(5.0)
+    world.request("c")
+    world.request("d", "interactive")
+    assert queue_order(world) == ["d", "c", "b"]
+    world.advance(26.0)  # a fairness drain for d began
+    world.request("c", "interactive")
+    assert queue_order(world)[0] == "d"
+
+
+def test_queue_no_priority_passes_whoever_has_waited_longer_than_its_lag() -> None:
+    world = World(model("a", 10), model("b", 10), model("c", 10), model("d", 10))
+    world.serve("a")
+    world.request("b", "batch")
+    world.advance(LAG_S["batch"] + 0.1)
+    world.request("c", "interactive")
+    world.request("d")
+    assert queue_order(world) == ["b", "c", "d"]
+
+
+def test_queue_bytes_kept_for_the_head_stay_with_it_whoever_comes_later() -> None:
+    world = World(model("a", 4), model("b", 4), model("big", 9), model("c", 9))
+    first = world.serve("a")
+    world.serve("b")
+    world.request("big", "batch")  # needs both
+    world.release(first)
+    world.unload("a")
+    world.exit("a")
+    world.request("c", "interactive")
+    assert world.house.queue.head == "big"
+
+
+def test_queue_grants_of_one_load_are_in_turn() -> None:
+    world = World(model("a", 4))
+    waiters = [world.request("a", priority) for priority in ("batch", "normal", "interactive", "normal")]
+    world.ready("a")
+    assert [grant.waiter for grant in world.seen(m.GrantLease)] == [waiters[i] for i in (2, 1, 3, 0)]
+
+
+def queue_order(world: World) -> list[str]:
+    return [row.model for row in world.manager.statistics(world.now).queue]
 
 
 def test_queue_global_cap() -> None:
