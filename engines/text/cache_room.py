@@ -1,7 +1,7 @@
 """Keeps the caches of a batch to what admission projects for them: whole steps of their longest row, and no more.
 
 mlx-lm's batch caches grow in steps from wherever they stand, keep the room of rows that have left, and hold a window and a
-whole prefill chunk; a slice of an array keeps all of it in memory. :func:`fit` gives each the room it needs, in memory of its
+whole prefill chunk, recurrent ones whatever their state was cut from; a slice of an array keeps all of it in memory. :func:`fit` gives each the room it needs, in memory of its
 own. Layer by layer, so that no more than one layer is held twice.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import BatchKVCache, BatchRotatingKVCache, CacheList
+from mlx_lm.models.cache import ArraysCache, BatchKVCache, BatchRotatingKVCache, CacheList
 
 from engines.scheduling.admission import KV_STEP
 
@@ -19,9 +19,13 @@ __all__ = ["fit", "keep_rows"]
 
 
 def fit(caches: Iterable[Any]) -> None:
-    """After rows have joined, or a chunk was read. Caches that are neither of the two kinds stay as they are."""
+    """After rows have joined, or a chunk was read. Caches of other kinds stay as they are."""
     for cache in _flat(caches):
-        if isinstance(cache, BatchRotatingKVCache):
+        if isinstance(cache, ArraysCache):
+            # A recurrent state: the last columns of a chunk's convolutions are a slice that would keep them all.
+            cache.cache = [None if array is None else mx.contiguous(array) for array in cache.cache]
+            mx.eval(cache.cache)
+        elif isinstance(cache, BatchRotatingKVCache):
             _fit_window(cache)
         elif isinstance(cache, BatchKVCache) and cache.keys is not None:
             _move(cache, 0, cache._idx, _steps(cache._idx))

@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlx_lm.models.cache import BatchKVCache, BatchRotatingKVCache, CacheList
+from mlx_lm.models.cache import ArraysCache, BatchKVCache, BatchRotatingKVCache, CacheList
 
 from engines.scheduling.admission import KvAdmission, KvCost
 from engines.text.batcher import Batcher
@@ -30,6 +30,9 @@ COSTS = {
     "llama": KvCost(2 * LAYER),
     "windowed": KvCost(LAYER, LAYER, WINDOW),
     "gemma3": KvCost(LAYER, LAYER, WINDOW),
+    "mamba": KvCost(
+        0, state_bytes=2 * (3 * 64 + 64 * 8) * 4
+    ),  # of two layers: columns of the convolution, and the state
 }
 
 
@@ -133,6 +136,16 @@ def test_fit_cuts_a_prefilled_window() -> None:
     assert cache.keys.shape[2] == 18  # the window and the chunk
     fit([cache])
     assert cache.keys.shape[2] == 8 and cache.keys[0, 0, :, 0].tolist() == list(range(4, 12))
+
+
+def test_fit_keeps_nothing_of_what_a_state_was_cut_from() -> None:
+    cache: Any = ArraysCache(2)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    cache[0] = mx.arange(1 << 16)[None, :, None][:, -3:]
+    fit([CacheList(cache)])  # type: ignore[no-untyped-call]
+    assert cache[0].reshape(-1).tolist() == [65533, 65534, 65535] and cache[1] is None
+    assert mx.get_active_memory() - before < 4096
 
 
 def test_keep_rows_frees_the_room_of_the_longest_that_left() -> None:
