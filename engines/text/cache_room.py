@@ -1,8 +1,8 @@
 """Keeps the caches of a batch to what admission projects for them: whole steps of their longest row, and no more.
 
 mlx-lm's batch caches grow in steps from wherever they stand, keep the room of rows that have left, and hold a window and a
-whole prefill chunk, recurrent ones whatever their state was cut from; a slice of an array keeps all of it in memory. :func:`fit` gives each the room it needs, in memory of its
-own. Layer by layer, so that no more than one layer is held twice.
+whole prefill chunk, recurrent ones whatever their state was cut from; a slice of an array keeps all of it in memory.
+:func:`fit` gives each the room it needs, in memory of its own. Layer by layer, so that no more than one layer is held twice.
 """
 
 from __future__ import annotations
