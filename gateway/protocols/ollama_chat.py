@@ -29,6 +29,7 @@ OPTIONS = OptionTables(
             "messages",
             "model",
             "options",
+            "priority",
             "stream",
             "think",
             "tools",

@@ -38,6 +38,7 @@ OPTIONS = OptionTables(
             "logprobs",
             "model",
             "options",
+            "priority",
             "prompt",
             "raw",
             "stream",

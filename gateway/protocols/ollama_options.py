@@ -25,7 +25,7 @@ from gateway.protocols.options import (
     shown,
     sort_options,
 )
-from gateway.protocols.text_options import TextOptions
+from gateway.protocols.text_options import TextOptions, read_priority
 from gateway.registry.reasoning_settings import ReasoningSettings
 
 __all__ = [
@@ -112,7 +112,7 @@ class ModelOptions:
 
 
 def read_model_options(body: Mapping[str, Any]) -> ModelOptions:
-    """The body's ``options``. Errors name the option as ``options.NAME``."""
+    """The body's ``options``, and beside them its ``priority``. Errors name the option as ``options.NAME``."""
     given = {f"options.{name}": value for name, value in read_object(body, "options").items()}
     options, ignored = sort_options(given, _PREFIXED)
     context = read_integer(options, "options.num_ctx", 1, MAX_TOKENS)
@@ -127,6 +127,7 @@ def read_model_options(body: Mapping[str, Any]) -> ModelOptions:
         repetition_penalty=read_number(options, "options.repeat_penalty", 0.01, 10),
         max_tokens=_read_num_predict(options),
         stop=read_stop(options, "options.stop"),
+        priority=read_priority(body),
     )
     window = read_integer(options, "options.repeat_last_n", _WHOLE_CONTEXT, MAX_TOKENS)
     if window == 0:

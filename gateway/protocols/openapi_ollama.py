@@ -84,6 +84,7 @@ _BOTH: dict[str, Schema] = {
     "logprobs": _BOOLEAN,
     "model": CHAT["model"],
     "options": body_schema(MODEL_OPTIONS, OLLAMA_OPTIONS, ()),
+    "priority": CHAT["priority"],
     "stream": {**_BOOLEAN, "description": "True without it."},
     "think": {"anyOf": [_BOOLEAN, {"enum": list(THINK_LEVELS)}]},
     "top_logprobs": integer(0, MAX_TOP_LOGPROBS),

@@ -24,6 +24,7 @@ from gateway.registry.catalog import RequestSettings
 __all__ = [
     "MAX_CHOICES",
     "TextOptions",
+    "read_priority",
     "read_template_kwargs",
     "read_text_options",
     "text_requests",
@@ -72,8 +73,13 @@ def read_text_options(options: Mapping[str, Any], *, least_tokens: int = 1) -> T
         logit_bias=_read_logit_bias(options),
         max_tokens=_read_max_tokens(options, least_tokens),
         stop=read_stop(options),
-        priority=read_choice(options, "priority", _PRIORITIES),
+        priority=read_priority(options),
     )
+
+
+def read_priority(options: Mapping[str, Any]) -> Priority | None:
+    """An extension that every text protocol has. InvalidRequest names the values."""
+    return read_choice(options, "priority", _PRIORITIES)
 
 
 def _read_max_tokens(options: Mapping[str, Any], least: int) -> int | None:

@@ -111,7 +111,8 @@ def _idle(
             _keep_alive(services, model, wish)
             return _json(render_idle(model.id, wish.shape, "unload", times), ignored)
         client = getattr(request.state, "client", None) or (request.client.host if request.client else "unknown")
-        async with services.residency.acquire(model, client=client, route=request.url.path):
+        priority = wish.ask.options.priority or model.request.priority
+        async with services.residency.acquire(model, client=client, route=request.url.path, priority=priority):
             times.leased()
             _keep_alive(services, model, wish)
         return _json(render_idle(model.id, wish.shape, "load", times), ignored)

@@ -112,6 +112,14 @@ async def test_nothing_asked_loads_and_with_keep_alive_of_zero_unloads(route: st
     assert len(residency.leases) == 2  # letting go takes none
 
 
+async def test_priority_reaches_the_queue_also_where_nothing_is_asked() -> None:
+    residency = FakeResidency(delta("hello"), finished())
+    async with client_of(make_app(residency)) as client:
+        for body in ({"prompt": "hi", "priority": "batch"}, {"priority": "interactive"}, {}):
+            assert (await client.post("/api/generate", json={"model": "a", "stream": False, **body})).is_success
+    assert [lease.priority for lease in residency.leases] == ["batch", "interactive", "normal"]
+
+
 async def test_keep_alive_is_told_while_the_lease_is_held() -> None:
     residency = talking()
     held: list[int] = []
