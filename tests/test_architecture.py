@@ -1,7 +1,7 @@
 """Imports run one way. Left may import right::
 
     cli → app, server → {middleware, routes, leased_response and what stands beside it} → {protocols, classify, residency}
-        → {registry, settings, errors, metrics and what stands beside them} → the MLX-free six of engines
+        → {registry, settings, errors, metrics and what stands beside them} → the MLX-free seven of engines
 
 ``engines`` knows nothing of HTTP or of the gateway, and the gateway never imports MLX, NumPy or transformers.
 """
@@ -45,7 +45,9 @@ RANKS = {
     "gateway.machine": 1,
     "gateway.paths": 1,
 }
-MLX_FREE = {f"engines.{name}" for name in ("interface", "wire", "errors", "header", "detect", "footprint")}
+MLX_FREE = {
+    f"engines.{name}" for name in ("interface", "wire", "errors", "header", "detect", "footprint", "scheduling")
+}
 HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "torch", "gguf", "tokenizers", "llguidance"}
 HTTP = {"starlette", "uvicorn", "httpx", "gateway", "multipart", "prometheus_client", "rich"}
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from engines.scheduling.settings import SchedulingSettings
 from engines.wire import Sampling
 from gateway.cli.output import print_fields, print_json, print_table
 from gateway.cli.serve import find_registry
 from gateway.registry.catalog import Catalog, ResolvedModel
 from gateway.registry.load import load_registry
 from gateway.registry.request_layers import SAMPLING, Setting
+from gateway.registry.schema import ModelEntry
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -31,8 +33,8 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "show",
         help="show what a name resolves to, and where each value comes from",
-        description="Shows the request settings and the policy of a model as a request for this name would get them, each"
-        " with the level of the registry that it comes from.",
+        description="Shows the request settings, the policy and the scheduling of a model as a request for this name would"
+        " get them, each with the level of the registry that it comes from.",
     )
     parser.add_argument("name", metavar="NAME", help="an id or alias, with or without @profile")
     parser.add_argument("--registry", metavar="FILE", type=Path, help="the registry (default: ./registry.yaml)")
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints it. Raises CliError, RegistryError, or ModelNotFound, which lists the names there are."""
     catalog = Catalog(load_registry(find_registry(args.registry)))
     model = catalog.resolve(args.name)
-    settings = [*_request_settings(catalog, args.name), *_policy(catalog, model)]
+    settings = [*_request_settings(catalog, args.name), *_policy(catalog, model), *_scheduling(catalog, model)]
     error = None if model.error is None else model.error.message
     if args.json:
         values = [{"key": found.key, "value": found.value, "origin": found.origin} for found in settings]
@@ -76,11 +78,22 @@ def _request_settings(catalog: Catalog, name: str) -> Iterator[Setting]:
 
 
 def _policy(catalog: Catalog, model: ResolvedModel) -> Iterator[Setting]:
-    registry = catalog.registry
-    entry = next(entry for entry in registry.models if entry.id == model.id)
+    registry, entry = catalog.registry, _entry(catalog, model)
     for name in model.policy.__struct_fields__:
         below = "defaults" if name in registry.defaults_given else _BUILT_IN
         yield Setting(name, getattr(model.policy, name), below if getattr(entry, name) is UNSET else "model")
+
+
+def _scheduling(catalog: Catalog, model: ResolvedModel) -> Iterator[Setting]:
+    own, below = _entry(catalog, model).scheduling.given, catalog.registry.scheduling.given
+    for name in SchedulingSettings.__struct_fields__:
+        origin = "model" if name in own else "defaults" if name in below else _BUILT_IN
+        yield Setting(f"scheduling.{name}", getattr(model.spec.scheduling, name), origin)
+
+
+def _entry(catalog: Catalog, model: ResolvedModel) -> ModelEntry:
+    """As the file has it."""
+    return next(entry for entry in catalog.registry.models if entry.id == model.id)
 
 
 def _shown(value: object) -> str:

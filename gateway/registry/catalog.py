@@ -57,7 +57,7 @@ class Catalog:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._entries = {entry.id: entry for entry in registry.models}
+        self._entries = {entry.id: entry.scheduled(registry.scheduling) for entry in registry.models}
         self._names = {name: entry.id for entry in registry.models for name in (entry.id, *entry.aliases)}
         self._files: dict[str, tuple[_Stamp, ModelFiles]] = {}
         # By id and profile, with the files it was made of. As many at most as the registry has pairs of them.

@@ -16,7 +16,7 @@ import yaml
 
 from gateway.machine import Machine, read_machine
 from gateway.registry.problems import Problem, RegistryError, shorten
-from gateway.registry.schema import MemorySection, ModelEntry, Policy, RegistryFile, ServerSection
+from gateway.registry.schema import MemorySection, ModelEntry, Policy, RegistryFile, SchedulingSection, ServerSection
 from gateway.registry.settings_book import SettingsBook, read_settings
 from gateway.registry.shape import ShapeError, read_shape
 from gateway.registry.values import Percentage, ValueProblem, format_bytes, parse_budget
@@ -39,8 +39,8 @@ _MAX_FILE_BYTES = 4 * 1024**2
 class Registry:
     """A checked registry.
 
-    ``directory`` is what relative sources are relative to; ``requests`` are the request settings, ``defaults_given`` the keys
-    that stand in the file's ``defaults``.
+    ``models`` are as the file has them. ``directory`` is what relative sources are relative to; ``scheduling`` is that of the
+    file's ``defaults``, ``requests`` are the request settings, ``defaults_given`` the keys that stand in ``defaults``.
     """
 
     path: Path | None  # None: made from --model
@@ -51,6 +51,7 @@ class Registry:
     defaults: Policy
     requests: SettingsBook = field(default_factory=SettingsBook)
     defaults_given: frozenset[str] = frozenset()
+    scheduling: SchedulingSection = field(default_factory=SchedulingSection)
 
 
 def load_registry(path: str | Path, *, machine: Machine | None = None) -> Registry:
@@ -92,7 +93,9 @@ def parse_registry(text: str, path: Path, *, machine: Machine | None = None) -> 
         workers=WorkerSettings(**{name: getattr(file.workers, name) for name in file.workers.__struct_fields__}),
     )
     given = frozenset((data or {}).get("defaults", {}))
-    return Registry(path, directory, machine, settings, file.models, file.defaults.policy, requests, given)
+    return Registry(
+        path, directory, machine, settings, file.models, file.defaults.policy, requests, given, file.defaults.scheduling
+    )
 
 
 def single_model_registry(model: str | Path, *, machine: Machine | None = None) -> Registry:

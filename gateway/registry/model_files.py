@@ -65,6 +65,7 @@ def read_files(entry: ModelEntry, directory: Path, machine: Machine) -> ModelFil
             paths=tuple(str(part) for part in checkpoint.paths),
             context=entry.context,
             concurrency=entry.concurrency,
+            scheduling=entry.scheduling.settings,
         )
         key = content_key(checkpoint.header)
         float_bytes = 4 if machine.device == "cpu" else 2  # MLX computes in float32 on the CPU
@@ -92,6 +93,7 @@ def _simulated(entry: ModelEntry, simulate: SimulateSection) -> ModelFiles:
         paths=(),
         context=entry.context,
         concurrency=entry.concurrency,
+        scheduling=entry.scheduling.settings,
         simulate=SimulateSpec(
             weights_bytes=int(simulate.weights),
             kv_bytes_per_token=int(simulate.kv_per_token or 0),

@@ -7,11 +7,12 @@ Structs (``request_schema.py``).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from engines.scheduling.settings import SchedulingSettings
 from engines.wire import Task
 from gateway.registry.request_schema import (
     Kwargs,
@@ -35,6 +36,7 @@ __all__ = [
     "Policy",
     "RegistryFile",
     "ResponsesSection",
+    "SchedulingSection",
     "ServerSection",
     "SimulateSection",
     "WorkersSection",
@@ -103,6 +105,33 @@ class WorkersSection(msgspec.Struct, kw_only=True, frozen=True):
     unload_timeout_s: PositiveSeconds = 20.0
 
 
+class SchedulingSection(msgspec.Struct, kw_only=True, frozen=True):
+    """``scheduling``: how a model's worker divides its time and memory among requests; of ``defaults`` and of each model.
+
+    A load parameter. UNSET leaves a key to the level below; what none says is :class:`SchedulingSettings`' own.
+    """
+
+    retention: Annotated[float, Meta(gt=0, lt=1)] | UnsetType = UNSET
+    prefill_ratio: Annotated[float, Meta(ge=0, le=1000)] | UnsetType | None = UNSET  # None: worked out from retention
+    prefill_tick_ms: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    prefill_deadline_s: Seconds | UnsetType = UNSET
+    defer_ceiling_s: Seconds | UnsetType = UNSET
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that are set."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
+
+    def over(self, below: SchedulingSection) -> SchedulingSection:
+        """These keys, and those of the level below where they are silent."""
+        return SchedulingSection(**(below.given | self.given))
+
+    @property
+    def settings(self) -> SchedulingSettings:
+        """What a worker is told."""
+        return SchedulingSettings(**self.given)
+
+
 class Policy(msgspec.Struct, kw_only=True, frozen=True):
     """How long a model stays and how long its callers wait: in ``defaults`` and in each model."""
 
@@ -119,8 +148,9 @@ class Policy(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DefaultsSection(Policy, kw_only=True, frozen=True):
-    """``defaults``: a policy and the lowest level of request settings that the file has, those of ``SettingsSection``."""
+    """``defaults``: a policy, scheduling, and the lowest level of request settings that the file has (``SettingsSection``)."""
 
+    scheduling: SchedulingSection = SchedulingSection()
     sampling: SamplingSection | UnsetType = UNSET
     system: Text | UnsetType | None = UNSET
     chat_template: Template | UnsetType | None = UNSET
@@ -130,12 +160,12 @@ class DefaultsSection(Policy, kw_only=True, frozen=True):
 
     @property
     def policy(self) -> Policy:
-        """Without the request settings."""
+        """Without scheduling and the request settings."""
         return Policy(**{name: getattr(self, name) for name in Policy.__struct_fields__})
 
     @property
     def settings(self) -> SettingsSection:
-        """Without the policy."""
+        """Without scheduling and the policy."""
         return SettingsSection(**{name: getattr(self, name) for name in SettingsSection.__struct_fields__})
 
 
@@ -166,6 +196,7 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
     context: Count | None = None
     concurrency: Annotated[int, Meta(ge=1, le=1024)] | None = None
     kv_grant: ByteSize | None = None
+    scheduling: SchedulingSection = SchedulingSection()
     simulate: SimulateSection | None = None
     profile: str | None = None
     profiles: tuple[str, ...] | None = None  # that a request may name; None: all
@@ -186,10 +217,23 @@ class ModelEntry(msgspec.Struct, kw_only=True, frozen=True):
         own = {name: value for name in Policy.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
         return msgspec.structs.replace(defaults, **own)
 
+    def scheduled(self, defaults: SchedulingSection) -> ModelEntry:
+        """This entry with the file's defaults where its own ``scheduling`` is silent."""
+        return msgspec.structs.replace(self, scheduling=self.scheduling.over(defaults))
+
     @property
     def load_keys(self) -> tuple[object, ...]:
-        """What decides which files are read, and how the model is loaded."""
-        return (self.id, self.source, self.task, self.context, self.concurrency, self.kv_grant, self.simulate)
+        """What decides which files are read, and how the model is loaded; of an entry with its defaults."""
+        return (
+            self.id,
+            self.source,
+            self.task,
+            self.context,
+            self.concurrency,
+            self.kv_grant,
+            self.scheduling,
+            self.simulate,
+        )
 
 
 class RegistryFile(msgspec.Struct, kw_only=True, frozen=True):

@@ -123,11 +123,11 @@ def test_check_warns_of_what_is_hardly_meant(path: Path, capsys: pytest.CaptureF
 
 
 REGISTRY = f"""
-defaults: {{ttl_s: 900, sampling: {{top_k: 5}}, chat_template: t.jinja}}
+defaults: {{ttl_s: 900, sampling: {{top_k: 5}}, scheduling: {{prefill_tick_ms: 300, retention: 0.5}}, chat_template: t.jinja}}
 profiles: {{base: {{system: "kind\x1b words"}}, p: {{extends: base, sampling: {{seed: -1}}}}}}
 rules: [{{match: "a*", profile: base}}]
 models:
-  - {{id: a, {SIM}, aliases: [one], pin: true, overrides: {{chat_template_kwargs: {{think: [1]}}}}}}
+  - {{id: a, {SIM}, aliases: [one], pin: true, scheduling: {{retention: 0.9}}, overrides: {{chat_template_kwargs: {{think: [1]}}}}}}
   - {{id: gone, source: gone.gguf}}
 """
 
@@ -146,6 +146,9 @@ def test_show_gives_each_value_and_its_origin(path: Path, capsys: pytest.Capture
     assert settings["pin"] == (True, "model")
     assert settings["ttl_s"] == (900, "defaults")
     assert settings["preload"] == (False, "built in")
+    assert settings["scheduling.retention"] == (0.9, "model")
+    assert settings["scheduling.prefill_tick_ms"] == (300, "defaults")
+    assert settings["scheduling.prefill_ratio"] == (None, "built in")
     _, settings = show(path, "a", capsys)
     assert settings["system"] == ("kind words", "rule a* (profile base)")
     assert "sampling.seed" not in settings
