@@ -1,54 +1,166 @@
-"""Whose turn it is, and how many tokens a prefill chunk has.
+"""Whose turn it is: rows that decode keep most of their speed while a prompt is read, and the prompt is not held back for ever.
 
-A tick should last at most about a second on any device, so that a cancel is answered in time; and rows that decode should
-not starve while a long prompt is read.
+After a chunk of prefill beside rows that decode, these decode for ``ratio`` × the chunk's time before the next. They then keep
+ratio / (ratio + 1) of their speed, so the ratio of a retention r is r / (1 - r).
+
+Where decode steps beside a prompt take longer than they do alone, more than that is lost: the ratio is then raised, up to twice
+its size, and lowered again when it is not needed. That is judged over DWELL_S at a time, and not within HYSTERESIS of the
+retention.
+
+Nobody is held back for a row that has just begun: while all rows are fresh, chunks and steps alternate, so that prompts that come
+together are read together. And once pacing has held a prompt back for ``prefill_deadline_s`` in all, prefill takes half of the time
+until that prompt has been read. Waits for memory are no waits for pacing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
-__all__ = ["FIRST_CHUNK", "LARGEST_CHUNK", "Pacer"]
+from engines.scheduling.chunking import FIRST_CHUNK, LARGEST_CHUNK, LIMIT_S, TARGET_S, ChunkSize
+from engines.scheduling.settings import SchedulingSettings
 
-TARGET_S = 0.7  # what a chunk aims at
-LIMIT_S = 1.0  # what it may come to
-# Tokens before anything is measured, and the fewest: the slowest device worth using does them in about 1 s. Where they take
-# longer it is the pass that does, as on a machine that is busy with other things, and one token would take as long.
-FIRST_CHUNK = 8
-LARGEST_CHUNK = 2048  # tokens; more gains nothing on any device
-_MOST_GROWTH = 4.0
-_MOST_SHRINK = 1 / 8
-_OVER_LEAST = 1.25  # a pass over the weights has its price however few the tokens; shorter chunks could not save it
+__all__ = ["DWELL_S", "FIRST_CHUNK", "GRACE_S", "LARGEST_CHUNK", "LIMIT_S", "TARGET_S", "Pacer"]
+
+GRACE_S = 2.0  # from its first token, a row is fresh
+DWELL_S = 5.0  # of prefill and decode beside each other, before the ratio changes
+HYSTERESIS = 0.02  # of the retention
+_MOST_RAISED = 2.0
+_RAISE = 1.25
+_OVERDUE_RATIO = 1.0
+_NEWEST = 1 / 8  # weight of the newest measurement
 
 
 class Pacer:
-    """Alternates prefill and decode, and fits the chunk to the time measured. One for the whole life of an engine."""
+    """Gives prefill and decode their turns. One for the whole life of an engine.
 
-    def __init__(self) -> None:
-        self._chunk = float(FIRST_CHUNK)
-        self._least_s: float | None = None  # about what a pass takes without its tokens: see observe
+    Every tick is ``turn``, and then ``observe`` of the chunk or ``decoded`` of the step. Seconds are what device and host took.
+    """
+
+    def __init__(self, settings: SchedulingSettings | None = None) -> None:
+        settings = settings or SchedulingSettings()
+        self._retention = settings.retention
+        self._fixed = settings.prefill_ratio is not None
+        self._least_ratio = (
+            settings.prefill_ratio
+            if settings.prefill_ratio is not None
+            else settings.retention / (1.0 - settings.retention)
+        )
+        self._ratio = self._least_ratio
+        self._deadline_s = settings.prefill_deadline_s
+        self._chunk = ChunkSize(settings.prefill_tick_ms / 1000)
         self._prefilled_last = False
+        self._beside = False  # the last chunk was beside rows that decode
+        self._chunk_s = 0.0  # of the last chunk, where it was
+        self._decoded_s = 0.0  # since that chunk
+        self._ages: dict[int, float] = {}  # seconds since each row that decodes did so first
+        self._waited: dict[int, float] = {}  # seconds for which pacing has held back each row that waits
+        self._quiet: dict[int, float] = {}  # seconds of a step with nothing beside it, by the number of rows
+        self._shared_s = self._kept_s = (
+            0.0  # since the ratio was last judged: of both, and of decode at its quiet speed
+        )
+        self._step_s: float | None = None
+        self._prefill_rate = self._decode_rate = 0.0
 
     @property
     def chunk_tokens(self) -> int:
         """Tokens of the next prefill chunk."""
-        return int(self._chunk)
+        return self._chunk.tokens
+
+    @property
+    def ratio(self) -> float:
+        """Seconds of decode for each of prefill, now."""
+        return min(self._ratio, _OVERDUE_RATIO) if self.overdue else self._ratio
+
+    @property
+    def overdue(self) -> bool:
+        """Whether pacing has held a row back for too long."""
+        return any(waited >= self._deadline_s for waited in self._waited.values())
+
+    @property
+    def chunk_cost_s(self) -> float:
+        """Of the last chunk beside rows that decode; 0 before it."""
+        return self._chunk_s
+
+    @property
+    def step_cost_s(self) -> float:
+        """Of a decode step of all rows, lately; 0 before the first."""
+        return self._step_s or 0.0
+
+    @property
+    def prefill_tokens_s(self) -> float:
+        """Prompt tokens a second of prefill, lately; 0 before the first."""
+        return self._prefill_rate
+
+    @property
+    def decode_tokens_s(self) -> float:
+        """Tokens a second of decode, of all rows, lately; 0 before the first."""
+        return self._decode_rate
 
     def turn(self, *, prefilling: bool, decoding: bool) -> Literal["prefill", "decode"]:
         """Whose tick the next one is. At least one of the two must have work."""
-        prefill = prefilling and not (decoding and self._prefilled_last)
+        prefill = prefilling and (not decoding or self._may_prefill())
         self._prefilled_last = prefill
+        self._beside = prefill and decoding
         return "prefill" if prefill else "decode"
 
     def observe(self, tokens: int, seconds: float) -> None:
         """A prefill chunk of this many tokens lasted this long."""
-        seconds = max(seconds, 1e-6)
-        # The shortest chunk seen; but what the smallest takes is the price of a pass as it is now, when others have the device
-        # too, however short passes once were.
-        self._least_s = seconds if self._least_s is None or tokens == FIRST_CHUNK else min(seconds, self._least_s)
-        stretched = _OVER_LEAST * self._least_s
-        allowed = max(TARGET_S, min(stretched, LIMIT_S) if self._least_s <= LIMIT_S else stretched)
-        # A prompt's last, short chunk says nothing about longer ones, unless even it was too long.
-        if tokens >= self.chunk_tokens or seconds > allowed:
-            factor = min(max(allowed / seconds, _MOST_SHRINK), _MOST_GROWTH)
-            self._chunk = min(max(tokens * factor, float(FIRST_CHUNK)), float(LARGEST_CHUNK))
+        self._chunk.observe(tokens, seconds)
+        self._prefill_rate = _newer(self._prefill_rate, tokens / max(seconds, 1e-6))
+        self._decoded_s = 0.0
+        self._chunk_s = seconds if self._beside else 0.0
+        if self._beside:
+            self._shared_s += seconds
+            self._ages = {row_id: age + seconds for row_id, age in self._ages.items()}
+
+    def decoded(
+        self, rows: Collection[int], seconds: float, waiting: Collection[int] = (), deferred: Collection[int] = ()
+    ) -> None:
+        """A step of these rows lasted so long.
+
+        Args:
+            rows: ids of those that decoded.
+            seconds: of the step.
+            waiting: ids of the row whose prompt is being read, and of those behind it.
+            deferred: ids of rows that wait for memory; their time is kept, and does not run.
+        """
+        self._step_s = seconds if self._step_s is None else _newer(self._step_s, seconds)
+        self._decode_rate = _newer(self._decode_rate, len(rows) / max(seconds, 1e-6))
+        self._decoded_s += seconds
+        self._ages = {row_id: self._ages.get(row_id, 0.0) + seconds for row_id in rows}
+        waited = {row_id: self._waited.get(row_id, 0.0) + seconds for row_id in waiting}
+        self._waited = {row_id: self._waited.get(row_id, 0.0) for row_id in deferred} | waited
+        if not waiting:
+            self._quiet[len(rows)] = _newer(self._quiet.get(len(rows), 0.0), seconds)
+            self._shared_s = self._kept_s = 0.0
+            return
+        self._shared_s += seconds
+        self._kept_s += min(seconds, self._quiet.get(len(rows), seconds))
+
+    def _may_prefill(self) -> bool:
+        """Whether a chunk may run now beside rows that decode. Never two in succession."""
+        if self._prefilled_last:
+            return False
+        if self._step_s is None or not any(age >= GRACE_S for age in self._ages.values()):
+            self._shared_s = self._kept_s = 0.0
+            return True
+        if self._decoded_s < self.ratio * self._chunk_s:
+            return False
+        self._judge()
+        return True
+
+    def _judge(self) -> None:
+        """Raises or lowers the ratio by what rows have kept of their speed."""
+        if self._fixed or self.overdue or self._shared_s < DWELL_S:
+            return
+        kept = self._kept_s / self._shared_s
+        if kept < self._retention - HYSTERESIS:
+            self._ratio = min(self._ratio * _RAISE, self._least_ratio * _MOST_RAISED)
+        elif kept > self._retention + HYSTERESIS:
+            self._ratio = max(self._ratio / _RAISE, self._least_ratio)
+        self._shared_s = self._kept_s = 0.0
+
+
+def _newer(mean: float, value: float) -> float:
+    return mean + _NEWEST * (value - mean) if mean > 0 else value

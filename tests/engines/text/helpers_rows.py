@@ -150,7 +150,11 @@ class FixedPacer(Pacer):
 
     def __init__(self, chunk: int) -> None:
         super().__init__()
-        self._chunk = float(chunk)
+        self._fixed_chunk = chunk
+
+    @property
+    def chunk_tokens(self) -> int:
+        return self._fixed_chunk
 
     def observe(self, tokens: int, seconds: float) -> None:
         pass
