@@ -183,11 +183,9 @@ def _gguf_tokenizer(header: GgufHeader) -> str | None:
 def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str | None:
     if task != "text":
         return f"{task} models in GGUF files cannot be run by this version"
-    if architecture not in TEXT_ARCHITECTURES:
-        known = ", ".join(sorted(TEXT_ARCHITECTURES))
-        return f"the architecture {architecture!r} is not supported; these are: {known}"
-    if header.integer(f"{architecture}.expert_count"):
-        return f"mixture-of-experts models ({architecture}.expert_count) are not supported"
+    refusal = families.refusal_of(architecture)
+    if refusal is not None:
+        return refusal
     types = sorted({tensor.type.name for tensor in header.tensors.values() if tensor.type not in TEXT_TYPES})
     if types:
         return f"the quant type{'s' if len(types) > 1 else ''} {', '.join(types)} cannot be computed with"

@@ -89,6 +89,36 @@ class Hyperparameters:
             raise self.error(key, f"is {value}; it must be positive and finite")
         return float(value)
 
+    def any_number(self, key: str, default: float) -> float:
+        """A finite number of either sign. CheckpointError as :meth:`integer`."""
+        value = self._value(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.error(key, f"is {value!r}, not a finite number")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A bool. CheckpointError when it is of another type."""
+        value = self._value(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(key, f"is {value!r}, not true or false")
+        return value
+
+    def per_layer(
+        self, key: str, count: int, default: int | None = None, *, least: int = 0, most: int = MAX_DIMENSION
+    ) -> list[int]:
+        """An integer of this range for each of ``count`` layers, from an array or from one value for all."""
+        values = self.integers(key, count)
+        if values is None:
+            return [self.integer(key, default, least=least, most=most)] * count
+        for value in values:
+            if not least <= value <= most:
+                raise self.error(key, f"has a {value}; from {least} to {most} is possible")
+        return values
+
     def text(self, key: str, default: str) -> str:
         """A string. CheckpointError when it is of another type."""
         value = self._value(key)

@@ -47,7 +47,7 @@ def fuse(model: Any, activation: str | None) -> None:
     model.update_modules(tree_unflatten(fused))
     if activation is not None:
         for layer in model.layers:
-            if is_gated(layer.mlp):
+            if is_gated(getattr(layer, "mlp", None)):
                 layer.mlp = GatedMLP(layer.mlp, activation, compiled)
 
 

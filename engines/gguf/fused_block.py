@@ -11,38 +11,24 @@ A step of SmolLM2 otherwise takes some 700 nodes of MLX's graph and 2 ms of Pyth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx_lm.models.base import scaled_dot_product_attention
 
+from engines.gguf.block_parts import known_block, watch
+from engines.gguf.compiled_block import Offsets, compiled_block
 from engines.gguf.fused import ACTIVATIONS, FusedRMSNorm, FusedRoPE, can_fuse
+from engines.gguf.kernels import backend
 from engines.gguf.kernels.cpu import Extension, extension
+from engines.gguf.kernels.gathering import FusingBackend
 from engines.gguf.layers import KQuantLinear
 
 __all__ = ["FusedBlock", "fuse_blocks", "fused_block"]
 
 _Matrix = tuple[mx.array, int, mx.array | None]  # blocks, GGML id, bias
 _Norm = tuple[mx.array, float]
-
-# The names of a block's norms: before attention, after it, before the MLP, after it.
-_PRE_NORMS: Final = ("input_layernorm", None, "post_attention_layernorm", None)
-_ALL_NORMS: Final = (
-    "input_layernorm",
-    "post_attention_layernorm",
-    "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
-)
-# By the module of mlx-lm that defines the block, its norms and what the gate of its MLP goes through: of blocks that are known to
-# compute what is written above and nothing else.
-_BLOCKS: Final = {
-    "mlx_lm.models.llama": (_PRE_NORMS, "silu"),
-    "mlx_lm.models.qwen2": (_PRE_NORMS, "silu"),
-    "mlx_lm.models.qwen3": (_PRE_NORMS, "silu"),
-    "mlx_lm.models.phi3": (_PRE_NORMS, "silu"),
-    "mlx_lm.models.gemma3_text": (_ALL_NORMS, "gelu_tanh"),
-}
 
 
 class FusedBlock(Module):
@@ -59,7 +45,7 @@ class FusedBlock(Module):
         self._finish = compiled.finish
         self._scale = stock.self_attn.scale
         # A function, since a list would be taken for children of this module.
-        self._replaced = _watch([(stock, "self_attn"), (stock, "mlp"), *leaves])
+        self._replaced = watch([(stock, "self_attn"), (stock, "mlp"), *leaves])
 
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> Any:
         if self._replaced():
@@ -74,16 +60,27 @@ class FusedBlock(Module):
 
 
 def fuse_blocks(model: Any) -> None:
-    """Replaces the blocks of a model whose leaves have been fused, where :func:`fused_block` knows them. Does nothing where the
-    compiled back end does not serve."""
-    compiled = extension()
-    if compiled is None or not can_fuse():
+    """Replaces the blocks of a model whose leaves have been fused, where :func:`fused_block` knows them, on GPUs where
+    :func:`~engines.gguf.compiled_block.compiled_block` does. Does nothing where neither serves."""
+    make = _block_maker()
+    if make is None:
         return
-    layers = model.model.layers
+    # The list itself: ``model.layers`` is a copy of it in some classes. Known blocks are of classes that have it here.
+    layers = getattr(getattr(model, "model", None), "layers", [])
     for index, layer in enumerate(layers):
-        block = fused_block(layer, compiled)
+        block = make(layer)
         if block is not None:
             layers[index] = block
+
+
+def _block_maker() -> Callable[[Any], Module | None] | None:
+    if isinstance(backend(), FusingBackend):
+        offsets = Offsets()
+        return lambda layer: compiled_block(layer, offsets)
+    compiled = extension()
+    if compiled is None or not can_fuse():
+        return None
+    return lambda layer: fused_block(layer, compiled)
 
 
 def fused_block(stock: Any, compiled: Extension) -> FusedBlock | None:
@@ -91,10 +88,10 @@ def fused_block(stock: Any, compiled: Extension) -> FusedBlock | None:
 
     ``stock`` has its leaves already, norms and rotary embedding fused.
     """
-    known = _BLOCKS.get(type(stock).__module__)
-    if known is None or type(stock).__name__ != "TransformerBlock":
+    known = known_block(stock)
+    if known is None:
         return None
-    norm_names, activation = known
+    norm_names, activation = known.norms, known.activation
     attention, mlp = stock.self_attn, stock.mlp
     owned = [(attention, "q_norm"), (attention, "k_norm"), *((stock, name) for name in norm_names if name)]
     norms = {name: owner[name] for owner, name in owned if name in owner}
@@ -134,19 +131,6 @@ def fused_block(stock: Any, compiled: Extension) -> FusedBlock | None:
     )
     leaves = [*linear, (attention, "rope"), *((owner, name) for owner, name in owned if name in owner)]
     return FusedBlock(stock, layer, leaves)
-
-
-def _watch(leaves: list[tuple[Any, str]]) -> Callable[[], bool]:
-    """Tells whether one of these modules, each an owner and a name, has been replaced since."""
-    known = [(owner, name, owner[name]) for owner, name in leaves]
-
-    def replaced() -> bool:
-        for owner, name, leaf in known:  # noqa: SIM110 - any() takes three times as long
-            if owner[name] is not leaf:
-                return True
-        return False
-
-    return replaced
 
 
 def _norm(norm: Any) -> _Norm | None:

@@ -25,7 +25,7 @@ def join(model: Any, activation: str | None, fusing: FusingBackend) -> None:
     """Puts together what a model's layers do with the same activations. ``activation`` is that of its gated MLPs, ``silu``,
     ``gelu`` or ``gelu_tanh``; None: it has none of the usual form."""
     for layer in model.layers:
-        if activation is not None and is_gated(layer.mlp):
+        if activation is not None and is_gated(getattr(layer, "mlp", None)):
             layer.mlp = OneKernelMLP(layer.mlp, activation, fusing)
         attention = getattr(layer, "self_attn", None)
         if isinstance(attention, Module):
@@ -34,8 +34,11 @@ def join(model: Any, activation: str | None, fusing: FusingBackend) -> None:
 
 def is_gated(mlp: Any) -> bool:
     """Whether this is gate, up and down projections on K-quant blocks, and nothing else."""
+    if not isinstance(mlp, Module):
+        return False
+    children: Any = mlp.children()  # type: ignore[no-untyped-call]
     names = {"gate_proj", "up_proj", "down_proj"}
-    return set(mlp.children()) == names and all(isinstance(mlp[name], KQuantLinear) for name in names)
+    return set(children) == names and all(isinstance(children[name], KQuantLinear) for name in names)
 
 
 def _join_projections(attention: Any, fusing: FusingBackend) -> None:

@@ -20,6 +20,8 @@ class RopeFactors:
     base: float
     traditional: bool
     magnitude: float = 1.0
+    module: str = "model.layers.{i}.self_attn.rope"  # whose place it takes
+    only: str | None = None  # the set of layers of the plan that it rotates; None: all
 
 
 def stock_scaling(parameters: Hyperparameters, trained_context: int, kinds: tuple[str, ...]) -> dict[str, Any] | None:

@@ -6,12 +6,12 @@ import mlx.core as mx
 
 from engines.errors import CheckpointError, GgufFormatError
 from engines.gguf import kernels
-from engines.gguf.model import build_model
+from engines.gguf.model import BuiltModel, build_model
 from engines.gguf.tokenizer import GgufTokenizer
 from engines.header import GgufHeader, read_header
 from engines.interface import EngineInfo, ReportProgress
 from engines.scheduling.admission import KvCost
-from engines.text.batcher import LanguageModel, can_batch
+from engines.text.batcher import can_batch
 from engines.text.chat_prompt import ChatEncoder
 from engines.text.engine import GgufTextEngine
 from engines.wire import LoadModel
@@ -38,7 +38,7 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
     info = EngineInfo(
         kv_bytes_per_token=built.kv_bytes_per_token,
         context=built.context,
-        width=_width(built.model, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH),
+        width=_width(built, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH),
         kernels=kernels.backend_name(),
         device="cpu" if on_cpu else "gpu",
     )
@@ -48,7 +48,7 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
         chat,
         tokenizer.eos_ids | chat.end_of_turn_ids(),
         info,
-        KvCost(built.kv_bytes_per_token, built.kv_window_bytes_per_token, built.kv_window_tokens),
+        KvCost(built.kv_bytes_per_token, built.kv_window_bytes_per_token, built.kv_window_tokens, built.state_bytes),
         load.grant_bytes,
         runs_ahead=kernels.backend().lazy,
     )
@@ -64,6 +64,10 @@ def _tokenizer(header: GgufHeader) -> GgufTokenizer:
         raise type(error)(f"{header.path}: {error.message}") from error
 
 
-def _width(model: LanguageModel, concurrency: int | None, default: int) -> int:
-    """Rows decoded together: what was asked for, but one where a cache of the model cannot hold several."""
-    return (concurrency or default) if can_batch(model) else 1
+def _width(built: BuiltModel, concurrency: int | None, default: int) -> int:
+    """Rows decoded together: what was asked for, as far as the model's class computes several rows rightly, but one where a
+    cache of the model cannot hold several."""
+    wanted = concurrency or default
+    if built.most_rows is not None:
+        wanted = min(wanted, built.most_rows)
+    return wanted if can_batch(built.model) else 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engines.errors import CheckpointError
@@ -19,6 +19,7 @@ __all__ = [
     "Plan",
     "decoder_plan",
     "own_head_width",
+    "vocabulary_rows",
     "whole_head_rope",
     "window_everywhere",
 ]
@@ -49,15 +50,41 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a family makes of a checkpoint's metadata."""
+    """What a family makes of a checkpoint's metadata. ``config`` holds at least model_type (the module of ``mlx_lm.models``),
+    num_hidden_layers, and where ``kv_numbers`` does not say otherwise num_key_value_heads and head_dim."""
 
     config: dict[str, Any]  # what ``ModelArgs.from_dict`` of the stock class takes
     context: int  # tokens
     windows: tuple[int | None, ...]  # a layer: the last tokens it attends to; None: all
     stock_caches: bool = True  # False: the stock class does not know of the windows, its caches are made here
-    rope: RopeFactors | None = None  # in place of the stock rotary embedding
+    ropes: tuple[RopeFactors, ...] = ()  # in place of stock rotary embeddings
     plain_norms: bool = False  # True: the file has added the one that the stock norm adds to its weight; use nn.RMSNorm
     tensors: tuple[str, ...] = ()  # those that belong to no module
+    slots: tuple[Slot, ...] | None = None  # in place of the family's, where metadata chooses the class
+    gate: str | None = None  # in place of the family's
+    classes: tuple[str, str] = ("Model", "ModelArgs")  # names in the stock module, of the model and of what it takes
+    layers: Mapping[str, Collection[int]] = field(default_factory=dict)  # sets of layers that slots are confined to
+    spare_blocks: int = 0  # blocks of the file after those of the model, which are not loaded
+    attributes: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # set on the stock model: "model.layers.0.x.scale" to value
+    kv_numbers: tuple[int, ...] | None = None  # a layer: numbers kept a token; None: keys and values of all KV heads
+    state_numbers: int = 0  # kept a row by layers that have a state instead of tokens, whatever its length
+    state_float32: int = 0  # kept a row beside them, in float32 whatever activations are
+    most_rows: int | None = None  # of a batch; 1 where the stock class is wrong for more
+    stand_ins: str | None = (
+        None  # the module of ``engines.gguf.stand_ins`` that changes the stock model before it is filled
+    )
+
+    def kv_numbers_per_token(self) -> tuple[int, int]:
+        """Numbers a token takes in a row's caches: of the layers that keep all tokens, and of those that keep a window."""
+        numbers = self.kv_numbers
+        if numbers is None:
+            each = 2 * self.config["num_key_value_heads"] * self.config["head_dim"]
+            numbers = (each,) * len(self.windows)
+        layers = list(zip(numbers, self.windows, strict=True))
+        full = sum(count for count, window in layers if window is None)
+        return full, sum(count for count, window in layers if window is not None)
 
 
 @dataclass(frozen=True)
@@ -82,11 +109,17 @@ DECODER: tuple[Slot, ...] = (
 """What the decoders of all families have in common. A bias is a leaf's own: the stock class need not know of it."""
 
 
-def decoder_plan(checkpoint: Checkpoint, model_type: str, scalings: tuple[str, ...] = ("linear", "yarn")) -> Plan:
+def decoder_plan(
+    checkpoint: Checkpoint,
+    model_type: str,
+    scalings: tuple[str, ...] = ("linear", "yarn"),
+    *,
+    epsilon: str = "attention.layer_norm_rms_epsilon",
+) -> Plan:
     """The plan that all decoders share, from keys that all architectures have: full attention, the stock rotary embedding.
 
-    ``scalings`` are the kinds of rotary scaling that the stock class has. CheckpointError when a key is missing or impossible,
-    or when the tokenizer has more tokens than the embedding has rows.
+    ``scalings`` are the kinds of rotary scaling that the stock class has, ``epsilon`` is the key of what its norms add.
+    CheckpointError when a key is missing or impossible, or when the tokenizer has more tokens than the embedding has rows.
     """
     parameters = checkpoint.parameters
     hidden = parameters.integer("embedding_length")
@@ -109,8 +142,8 @@ def decoder_plan(checkpoint: Checkpoint, model_type: str, scalings: tuple[str, .
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
-        "rms_norm_eps": parameters.number("attention.layer_norm_rms_epsilon"),
-        "vocab_size": _vocabulary(checkpoint.header),
+        "rms_norm_eps": parameters.number(epsilon),
+        "vocab_size": vocabulary_rows(checkpoint.header),
         "max_position_embeddings": checkpoint.trained_context,
         "rope_theta": parameters.number("rope.freq_base", _DEFAULT_ROPE_BASE),
         "rope_scaling": stock_scaling(parameters, checkpoint.trained_context, scalings),
@@ -131,7 +164,7 @@ def whole_head_rope(checkpoint: Checkpoint, plan: Plan, *, traditional: bool) ->
     if config["rope_scaling"] is not None:
         raise parameters.refusal("rope.scaling.type", f"beside a tensor '{ROPE_FREQUENCIES}' that is not supported")
     factors = RopeFactors(ROPE_FREQUENCIES, config["head_dim"], config["rope_theta"], traditional)
-    return replace(plan, rope=factors, tensors=(ROPE_FREQUENCIES,))
+    return replace(plan, ropes=(factors,), tensors=(ROPE_FREQUENCIES,))
 
 
 def own_head_width(checkpoint: Checkpoint, plan: Plan) -> None:
@@ -154,7 +187,7 @@ def window_everywhere(checkpoint: Checkpoint, plan: Plan) -> Plan:
     return replace(plan, windows=(window,) * len(plan.windows), stock_caches=False)
 
 
-def _vocabulary(header: GgufHeader) -> int:
+def vocabulary_rows(header: GgufHeader) -> int:
     """Rows of the token embedding, which may be padded beyond the tokenizer's tokens."""
     name = f"{EMBEDDING}.weight"
     tensor = header.tensors.get(name)

@@ -25,7 +25,7 @@ from engines.gguf.families.family import (
 from engines.gguf.names import Slot, SlotKind
 from engines.gguf.rope_scaling import RopeFactors
 
-__all__ = ["PHI3"]
+__all__ = ["PHI3", "long_rope"]
 
 _LONG: Final = "rope_factors_long.weight"
 _SHORT: Final = "rope_factors_short.weight"
@@ -41,10 +41,11 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         raise parameters.error("rope.dimension_count", f"is {dims}; features are rotated in pairs")
     # A hair above the quotient: the stock class multiplies it back and rounds down.
     plan = replace(plan, config=plan.config | {"partial_rotary_factor": math.nextafter(dims / head_dim, 2)})
-    return window_everywhere(checkpoint, _long_rope(checkpoint, plan, dims))
+    return window_everywhere(checkpoint, long_rope(checkpoint, plan, dims))
 
 
-def _long_rope(checkpoint: Checkpoint, plan: Plan, dims: int) -> Plan:
+def long_rope(checkpoint: Checkpoint, plan: Plan, dims: int) -> Plan:
+    """The plan with ``dims`` features rotated by one of the file's two sets of factors, where it has them."""
     present = [name for name in (_LONG, _SHORT) if name in checkpoint.header.tensors]
     if not present:
         return plan
@@ -61,7 +62,7 @@ def _long_rope(checkpoint: Checkpoint, plan: Plan, dims: int) -> Plan:
         traditional=False,
         magnitude=magnitude,
     )
-    return replace(plan, rope=factors, tensors=(_LONG, _SHORT))
+    return replace(plan, ropes=(factors,), tensors=(_LONG, _SHORT))
 
 
 PHI3 = Family(

@@ -47,8 +47,8 @@ def logits_apart(tiny: TinyModel, path: Path, tokens: mx.array = TOKENS, **optio
     return apart(tiny.stock(tokens), built.model(tokens))
 
 
-def test_families_are_the_five_that_tests_know() -> None:
-    assert tuple(FAMILIES) == TINY_FAMILIES
+def test_families_that_tests_know_are_supported() -> None:
+    assert set(TINY_FAMILIES) <= set(FAMILIES)
 
 
 @pytest.mark.parametrize("family", TINY_FAMILIES)

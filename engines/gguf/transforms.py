@@ -1,0 +1,105 @@
+"""Ready-made transforms of slots: what converters did to a tensor, undone, or a part of it taken.
+
+Each is (array, config) to an array, or makes such a function. They work on blocks as on floats, since they touch no axis but
+the first, the rows; those under "of floats" are arithmetic, for norms and parameters. Free of MLX and NumPy: families name
+them, and the gateway reads families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engines.gguf.names import Transform
+
+__all__ = [
+    "compose",
+    "expert_rows",
+    "halves_of_heads",
+    "log_negative",
+    "minus_one",
+    "plus_one",
+    "reshaped",
+    "rows",
+    "unsqueezed_last",
+]
+
+Size = Callable[[Mapping[str, Any]], int]
+"""A number of rows, from the configuration."""
+
+
+def compose(*transforms: Transform) -> Transform:
+    """One after another, the first first."""
+
+    def composed(array: Any, config: Mapping[str, Any]) -> Any:
+        for transform in transforms:
+            array = transform(array, config)
+        return array
+
+    return composed
+
+
+def rows(start: Size, stop: Size) -> Transform:
+    """The rows from ``start`` up to ``stop``, of which others may be another slot's. ValueError where there are not so many."""
+
+    def part(array: Any, config: Mapping[str, Any]) -> Any:
+        first, last = start(config), stop(config)
+        if not 0 <= first <= last <= array.shape[0]:
+            raise ValueError(f"rows {first} to {last} of {array.shape[0]}")
+        return array[first:last]
+
+    return part
+
+
+def expert_rows(start: Size, stop: Size) -> Transform:
+    """As :func:`rows`, of every expert's matrix: [experts, rows, …]."""
+
+    def part(array: Any, config: Mapping[str, Any]) -> Any:
+        first, last = start(config), stop(config)
+        if not 0 <= first <= last <= array.shape[1]:
+            raise ValueError(f"rows {first} to {last} of {array.shape[1]}")
+        return array[:, first:last]
+
+    return part
+
+
+def halves_of_heads(heads: Size) -> Transform:
+    """Rows of each head from pairs that are rotated together (0, d/2, 1, d/2+1, …) back to halves (0, 1, …, d/2, d/2+1, …).
+
+    Needed only where a model rotates halves and cannot be told otherwise.
+    """
+
+    def halved(array: Any, config: Mapping[str, Any]) -> Any:
+        count = heads(config)
+        pairs = array.reshape(count, -1, 2, *array.shape[1:])
+        return pairs.swapaxes(1, 2).reshape(array.shape)
+
+    return halved
+
+
+def reshaped(shape: Callable[[Mapping[str, Any]], tuple[int, ...]]) -> Transform:
+    """Another shape of the same elements; of blocks it must end in -1 and keep the last axis."""
+    return lambda array, config: array.reshape(shape(config))
+
+
+def unsqueezed_last(array: Any, config: Mapping[str, Any]) -> Any:
+    """[channels, kernel] to [channels, kernel, 1]: the weight of a depthwise ``nn.Conv1d``."""
+    return array[..., None]
+
+
+# --- of floats --------------------------------------------------------------------------------------------------------
+
+
+def minus_one(array: Any, config: Mapping[str, Any]) -> Any:
+    """For a norm that adds one to its weight, which the converter has added."""
+    return array - 1.0
+
+
+def plus_one(array: Any, config: Mapping[str, Any]) -> Any:
+    """For a norm that does not add the one that its weights were trained without."""
+    return array + 1.0
+
+
+def log_negative(array: Any, config: Mapping[str, Any]) -> Any:
+    """State-space decays: the file holds A = -exp(A_log), the module A_log."""
+    return (-array).log()
