@@ -87,11 +87,23 @@ class Extension(Protocol):
         """activation(x @ gate.T) * (x @ up.T)"""
         ...
 
+    def dense(
+        self, x: mx.array, blocks: mx.array, type: int, bias: mx.array | None = None, activation: int = -1
+    ) -> mx.array:
+        """activation(x @ weights.T + bias); -1: no activation."""
+        ...
+
     def embedding_rows(self, blocks: mx.array, ids: mx.array, type: int) -> mx.array:
         """float32 [..., columns]; zeros for an id that does not exist."""
         ...
 
     def rms_norm(self, x: mx.array, weight: mx.array | None, eps: float) -> mx.array: ...
+
+    def layer_norm(
+        self, x: mx.array, added: mx.array | None, weight: mx.array, bias: mx.array | None, eps: float
+    ) -> mx.array:
+        """The layer norm of x + added."""
+        ...
 
     def rope(
         self,

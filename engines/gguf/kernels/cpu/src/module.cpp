@@ -58,6 +58,8 @@ NB_MODULE(_innkeeper_cpu, m) {
       }, "offset"_a, "shape"_a, nb::call_guard<nb::gil_scoped_release>());
 
   m.def("product", &innkeeper::product, "x"_a, "blocks"_a, "type"_a, "transpose"_a = true, "stream"_a = nb::none());
+  m.def("dense", &innkeeper::dense, "x"_a, "blocks"_a, "type"_a, "bias"_a.none() = nb::none(), "activation"_a = -1,
+        "stream"_a = nb::none());
   m.def("expert_product", &innkeeper::expert_product, "x"_a, "blocks"_a, "experts"_a, "type"_a, "share"_a = 1,
         "stream"_a = nb::none());
   m.def("head_product", &innkeeper::head_product, "x"_a, "blocks"_a, "type"_a, "transpose"_a = true,
@@ -66,6 +68,8 @@ NB_MODULE(_innkeeper_cpu, m) {
         "activation"_a, "stream"_a = nb::none());
   m.def("embedding_rows", &innkeeper::embedding_rows, "blocks"_a, "ids"_a, "type"_a, "stream"_a = nb::none());
   m.def("rms_norm", &innkeeper::rms_norm, "x"_a, "weight"_a.none(), "eps"_a, "stream"_a = nb::none());
+  m.def("layer_norm", &innkeeper::layer_norm, "x"_a, "added"_a.none(), "weight"_a, "bias"_a.none(), "eps"_a,
+        "stream"_a = nb::none());
   m.def("rope", &innkeeper::rope, "x"_a, "dims"_a, "traditional"_a, "base"_a, "scale"_a, "offset"_a,
         "freqs"_a.none() = nb::none(), "stream"_a = nb::none());
   m.def("gated", &innkeeper::gated, "gate"_a, "up"_a, "activation"_a, "stream"_a = nb::none());

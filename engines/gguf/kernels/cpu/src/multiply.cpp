@@ -34,6 +34,9 @@ void multiply(const Activations& from, std::span<const Target> targets) {
         const Weights& up = *target->up;
         up.format->tile(up.row(row), up.row_bytes, count, from, 0, from.rows, up_tile, memory);
         use.gate(target->gate, tile, up_tile, lanes * from.rows, tile);
+      } else if (target->bias != nullptr || target->activates) {  // while the tile is in the cache
+        const float* bias = target->bias ? target->bias + row : nullptr;
+        use.finish(tile, from.rows, bias, count, target->activates ? &target->gate : nullptr);
       }
       for (int m = 0; m < from.rows; m++) {
         std::copy_n(tile + m * lanes, count, target->out + static_cast<int64_t>(m) * weights.rows + row);

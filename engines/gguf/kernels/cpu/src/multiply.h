@@ -10,11 +10,14 @@
 namespace innkeeper {
 
 // One matrix and where its product goes, [rows of activations, rows of weights]; with `up`, activation(x @ weights.T) * (x @ up.T).
+// With `bias` (a number for each row of the weights) or `activates`, activation(x @ weights.T + bias).
 struct Target {
   Weights weights;
   float* out;
   const Weights* up = nullptr;
   Gate gate = Gate::kSilu;
+  const float* bias = nullptr;
+  bool activates = false;
 };
 
 // All targets side by side. Their formats are alike, and the activations made ready for them.

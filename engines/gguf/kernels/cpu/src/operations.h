@@ -25,10 +25,16 @@ mx::array row_product(const mx::array& x, const mx::array& blocks, int type, mx:
 // activation(x @ gate.T) * (x @ up.T); activation is a Gate.
 mx::array gated_product(const mx::array& x, const mx::array& gate, const mx::array& up, int gate_type, int up_type,
                         int activation, mx::StreamOrDevice s);
+// activation(x @ weights.T + bias); bias is float32 [rows], the activation a Gate or -1 for none.
+mx::array dense(const mx::array& x, const mx::array& blocks, int type, const std::optional<mx::array>& bias, int activation,
+                mx::StreamOrDevice s);
 // Rows by id, float32 [..., columns]; an id that does not exist gives zeros.
 mx::array embedding_rows(const mx::array& blocks, const mx::array& ids, int type, mx::StreamOrDevice s);
 
 mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps, mx::StreamOrDevice s);
+// The layer norm of x + added over the last axis.
+mx::array layer_norm(const mx::array& x, const std::optional<mx::array>& added, const mx::array& weight,
+                     const std::optional<mx::array>& bias, float eps, mx::StreamOrDevice s);
 // x [batch, ..., tokens, features]; the offset of the first token, or of each row's (int32 [batch]); wavelengths are `freqs` or
 // made from `base`.
 mx::array rope(const mx::array& x, int dims, bool traditional, float base, float scale, const std::variant<int, mx::array>& offset,

@@ -37,6 +37,31 @@ class Product : public CpuPrimitive {
   int type_;
 };
 
+// The bias, where there is one, is the third input.
+class Dense : public CpuPrimitive {
+ public:
+  Dense(mx::Stream stream, int type, int activation) : CpuPrimitive(stream), type_(type), activation_(activation) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
+    allocate(out);
+    const float* bias = inputs.size() > 2 ? inputs[2].data<float>() : nullptr;
+    enqueue(inputs, out, [x = View(inputs[0]), w = weights_of(inputs[1], type_), bias, activation = activation_,
+                          to = out.data<float>()] {
+      const Gate gate = activation < 0 ? Gate::kSilu : static_cast<Gate>(activation);
+      for (int64_t begin = 0; begin < x.rows(); begin += kBlockRows) {
+        const int count = std::min<int64_t>(kBlockRows, x.rows() - begin);
+        const Target target{w, to + begin * w.rows, nullptr, gate, bias, activation >= 0};
+        multiply(prepare(x, begin, count, *w.format), {&target, 1});
+      }
+    });
+  }
+  const char* name() const override { return "InnkeeperDense"; }
+
+ private:
+  int type_;
+  int activation_;
+};
+
 class GatedProduct : public CpuPrimitive {
  public:
   GatedProduct(mx::Stream stream, int gate_type, int up_type, Gate gate)
@@ -94,6 +119,24 @@ mx::array product(const mx::array& x, const mx::array& blocks, int type, bool tr
   if (x.shape(-1) == 0) return mx::zeros(shape, x.dtype(), stream);
   const mx::array out(shape, mx::float32, std::make_shared<Product>(stream, type),
                       {floats(x, stream), whole_rows(blocks, stream)});
+  return in_dtype_of(x, out, stream);
+}
+
+mx::array dense(const mx::array& x, const mx::array& blocks, int type, const std::optional<mx::array>& bias, int activation,
+                mx::StreamOrDevice s) {
+  const mx::Stream stream = mx::to_stream(s);
+  check_input(x, columns_of(blocks, type, 2));
+  if (bias && (bias->ndim() != 1 || bias->shape(0) != blocks.shape(0))) {
+    throw std::invalid_argument("[innkeeper] the bias does not fit the weights");
+  }
+  if (activation < -1 || activation > static_cast<int>(Gate::kGeluTanh)) {
+    throw std::invalid_argument("[innkeeper] no such activation");
+  }
+  const mx::Shape shape = with_last(x.shape(), blocks.shape(0));
+  if (x.size() == 0 || blocks.shape(0) == 0) return mx::zeros(shape, x.dtype(), stream);
+  std::vector<mx::array> inputs{floats(x, stream), whole_rows(blocks, stream)};
+  if (bias) inputs.push_back(mx::contiguous(floats(*bias, stream), false, stream));
+  const mx::array out(shape, mx::float32, std::make_shared<Dense>(stream, type, activation), std::move(inputs));
   return in_dtype_of(x, out, stream);
 }
 

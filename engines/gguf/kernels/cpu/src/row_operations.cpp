@@ -50,6 +50,37 @@ class RmsNorm : public CpuPrimitive {
   float eps_;
 };
 
+class LayerNorm : public CpuPrimitive {
+ public:
+  // Inputs: x, the weight, then what is added and the bias, as far as there are such.
+  LayerNorm(mx::Stream stream, float eps, bool adds, bool biased)
+      : CpuPrimitive(stream), eps_(eps), adds_(adds), biased_(biased) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
+    allocate(out);
+    const mx::array& other = inputs[adds_ ? 2 : 0];
+    const float* bias = biased_ ? inputs.back().data<float>() : nullptr;
+    enqueue(inputs, out, [x = View(inputs[0]), added = View(other), adds = adds_, weight = inputs[1].data<float>(), bias,
+                          eps = eps_, to = out.data<float>()] {
+      const Kernels& use = kernels();
+      const int width = x.width();
+      ThreadPool::shared().run(x.rows(), grain_of(width), [&](int64_t begin, int64_t end) {
+        float* copies = reinterpret_cast<float*>(row_scratch.take(2 * sizeof(float) * width));
+        for (int64_t i = begin; i < end; i++) {
+          const float* second = adds ? added.row(i, copies + width) : nullptr;
+          use.layer_norm(x.row(i, copies), second, weight, bias, eps, width, to + i * width);
+        }
+      });
+    });
+  }
+  const char* name() const override { return "InnkeeperLayerNorm"; }
+
+ private:
+  float eps_;
+  bool adds_;
+  bool biased_;
+};
+
 class Rope : public CpuPrimitive {
  public:
   // With `freqs`, the wavelengths are the second input; with `offset` none, the offsets are the last.
@@ -180,6 +211,20 @@ mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, f
   }
   const mx::array out(x.shape(), mx::float32, std::make_shared<RmsNorm>(stream, eps), std::move(inputs));
   return in_dtype_of(x, out, stream);
+}
+
+mx::array layer_norm(const mx::array& x, const std::optional<mx::array>& added, const mx::array& weight,
+                     const std::optional<mx::array>& bias, float eps, mx::StreamOrDevice s) {
+  const mx::Stream stream = mx::to_stream(s);
+  const auto fits = [&](const mx::array& a) { return a.ndim() == 1 && a.shape(0) == x.shape(-1); };
+  if (x.ndim() == 0 || !fits(weight) || (bias && !fits(*bias)) || (added && added->shape() != x.shape())) {
+    throw std::invalid_argument("[innkeeper] the norm's inputs do not fit");
+  }
+  std::vector<mx::array> inputs{floats(x, stream), mx::contiguous(floats(weight, stream), false, stream)};
+  if (added) inputs.push_back(floats(*added, stream));
+  if (bias) inputs.push_back(mx::contiguous(floats(*bias, stream), false, stream));
+  const auto primitive = std::make_shared<LayerNorm>(stream, eps, added.has_value(), bias.has_value());
+  return in_dtype_of(x, mx::array(x.shape(), mx::float32, primitive, std::move(inputs)), stream);
 }
 
 mx::array rope(const mx::array& x, int dims, bool traditional, float base, float scale,

@@ -94,6 +94,42 @@ static void gate(Gate kind, const float* gate, const float* up, int n, float* ou
   });
 }
 
+static void finish(float* tile, int rows, const float* bias, int count, const Gate* activation) {
+  const Floats add = bias == nullptr ? Floats{} : load_up_to(bias, count);
+  for (int row = 0; row < rows; row++) {
+    const Floats v = load(tile + row * kLanes) + add;
+    store(tile + row * kLanes, activation == nullptr ? v : gated(*activation, v));
+  }
+}
+
+// (v - mean) / sqrt(variance + eps) * weight + bias, with v = x + added. The variance is of what is left of the mean.
+static void layer_norm(const float* x, const float* added, const float* weight, const float* bias, float eps, int width,
+                       float* out) {
+  Floats total{};
+  for_each_vector(width, [&](int64_t i, int n) {
+    Floats v = load_up_to(x + i, n);
+    if (added != nullptr) v += load_up_to(added + i, n);
+    store_up_to(out + i, v, n);
+    total += v;
+  });
+  const Floats mean = splat(sum(total) / static_cast<float>(width));
+  Floats squares{};
+  for_each_vector(width, [&](int64_t i, int n) {
+    Floats v = load_up_to(out + i, n) - mean;
+    if (n < kLanes) {  // lanes beyond the row are no part of it
+      Floats kept{};
+      for (int lane = 0; lane < n; lane++) kept[lane] = v[lane];
+      v = kept;
+    }
+    squares = fma(v, v, squares);
+  });
+  const Floats scale = splat(1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(width) + eps));
+  for_each_vector(width, [&](int64_t i, int n) {
+    const Floats v = (load_up_to(out + i, n) - mean) * scale * load_up_to(weight + i, n);
+    store_up_to(out + i, bias == nullptr ? v : v + load_up_to(bias + i, n), n);
+  });
+}
+
 static float row_max(const float* x, int64_t n) {
   Floats most = splat(-__builtin_inff());
   int64_t i = 0;

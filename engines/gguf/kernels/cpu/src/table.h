@@ -81,6 +81,10 @@ struct Kernels {
   // `pairs` pairs of the row's first features, then the rest up to `width` as they are.
   void (*rope)(const float* x, const float* cosines, const float* sines, int pairs, bool traditional, int width, float* out);
   void (*gate)(Gate, const float* gate, const float* up, int n, float* out);
+  // tile[rows][lanes], of which `count` lanes exist: adds the lanes' bias, then applies the activation; either may be null.
+  void (*finish)(float* tile, int rows, const float* bias, int count, const Gate* activation);
+  // The layer norm of x + added; added and bias may be null, and out may be x or added.
+  void (*layer_norm)(const float* x, const float* added, const float* weight, const float* bias, float eps, int width, float* out);
   void (*attend)(const AttentionSlice&, const Attended& out);
   // Takes in, after what `into` has taken in already, what `slice` has.
   void (*fold)(const Attended& slice, int rows, int value_width, const Attended& into);

@@ -56,8 +56,8 @@ static void multiply_either(const float* a, int64_t a_stride, const float* b, in
 }
 
 constexpr Kernels make_kernels(const char* name) {
-  return {name, kLanes, kSliceKeys,        format,      quantize, multiply_either, rms_norm, rope, gate,
-          attend, fold, attention_scratch, log_sum_exp, softmax,  row_max,         weigh};
+  return {name,       kLanes, kSliceKeys, format, quantize,          multiply_either, rms_norm, rope,    gate, finish,
+          layer_norm, attend, fold,       attention_scratch, log_sum_exp,     softmax,  row_max, weigh};
 }
 
 }  // namespace innkeeper::INNKEEPER_VARIANT

@@ -96,3 +96,25 @@ def test_half_precision_comes_back_as_it_went_in(compiled: Extension) -> None:
     assert compiled.rms_norm(x, None, 1e-5).dtype == mx.bfloat16
     assert compiled.rope(x, 16, False, 100.0, 1.0, 2).dtype == mx.bfloat16
     assert compiled.gated(x, x, 0).dtype == mx.bfloat16
+
+
+@pytest.mark.parametrize("width", [1, 15, 64, 70, 384])
+def test_layer_norm_of_a_sum_equals_mlx(compiled: Extension, variant: str, width: int) -> None:
+    x, added = random(3, 5, width) + 4.0, random(3, 5, width, seed=1)
+    weight, bias = random(width, seed=2), random(width, seed=3)
+    wanted = mx.fast.layer_norm(x + added, weight, bias, 1e-5)
+    assert apart(compiled.layer_norm(x, added, weight, bias, 1e-5), wanted) < WITHIN
+    turned = x.swapaxes(0, 1)
+    wanted = mx.fast.layer_norm(turned, weight, None, 1e-5)
+    assert apart(compiled.layer_norm(turned, None, weight, None, 1e-5), wanted) < WITHIN or width == 1
+
+
+@pytest.mark.parametrize(("activation", "theirs"), list(enumerate([silu, gelu, gelu_approx])))
+def test_dense_adds_its_bias_before_the_activation(
+    compiled: Extension, variant: str, activation: int, theirs: Callable[[Any], Any]
+) -> None:
+    x, weight, bias = random(7, 40), random(53, 40, seed=1), random(53, seed=2)
+    blocks, sums = weight.view(mx.uint8), x @ weight.T
+    assert apart(compiled.dense(x, blocks, 0, bias, activation), theirs(sums + bias)) < WITHIN
+    assert apart(compiled.dense(x, blocks, 0, bias), sums + bias) < WITHIN
+    assert apart(compiled.dense(x, blocks, 0), sums) < WITHIN
