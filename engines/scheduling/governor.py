@@ -152,7 +152,8 @@ class Governor:
     def relief(self, rows: Mapping[int, int], now: float) -> Relief:
         """What to do about the band, to be done before the next tick.
 
-        1. Better than orange, or the last relief has not settled: nothing.
+        1. Better than orange, or so many ticks are left that only the dwell holds the band, or the last relief has not
+           settled: nothing.
         2. Caches are shed, once until the band was better than orange.
         3. Of several rows the largest is preempted: in orange each time, in red once.
         4. In red the largest row fails, that has not failed before.
@@ -162,7 +163,7 @@ class Governor:
         Args:
             rows: the size of each row that runs, in any unit.
         """
-        if self._band < _BANDS.index("orange") or self._settled < SETTLE_TICKS:
+        if self._band < _BANDS.index("orange") or self._ticks_left >= ORANGE or self._settled < SETTLE_TICKS:
             return Relief(Action.NONE)
         red = self.band == "red"
         while self._reliefs and now - self._reliefs[0] >= 60.0:
