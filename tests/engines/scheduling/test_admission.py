@@ -75,3 +75,30 @@ def test_what_is_admitted_fits_and_only_a_larger_grant_helps_the_rest(
     missing = admission.missing(row)
     assert (decision is Decision.GROW) == (missing > 0)
     assert KvAdmission(admission.cost, grant + missing).decide(row, []) is Decision.ADMIT
+
+
+def test_the_copy_the_step_and_the_reserve_count_in_company_only() -> None:
+    cost = KvCost(10, layer_bytes_per_token=2)
+    admission = KvAdmission(cost, 10 * 1024, transient_bytes=100, reserve_bytes=50)
+    assert admission.decide(1024, []) is Decision.ADMIT  # an idle engine takes what its grant holds
+    needed = 2 * 512 * 10 + 2 * 512 * 2 + 150
+    assert KvAdmission(cost, needed, 100, 50).decide(512, [300]) is Decision.ADMIT
+    assert KvAdmission(cost, needed - 1, 100, 50).decide(512, [300]) is Decision.WAIT
+
+
+def test_batches_are_as_long_as_their_own_longest_row_and_copied_one_at_a_time() -> None:
+    admission = KvAdmission(KvCost(1, layer_bytes_per_token=1), 2048 + 3 * 256 + 2048)
+    assert admission.fits_cohorts([[2048], [256, 1, 100]])
+    assert not admission.fits_cohorts([[2048], [256, 1, 100]], beside=1)
+    assert not admission.fits([2048, 256, 1, 100])
+
+
+def test_the_copy_of_a_window_is_no_longer_than_the_window() -> None:
+    assert KvCost(0, 30, 512, layer_bytes_per_token=5).copy_bytes([2000, 10]) == 2 * 512 * 5
+    assert KvCost(10, 30, 512, layer_bytes_per_token=5).copy_bytes([2000, 10]) == 2 * 2048 * 5
+    assert KvCost(10).copy_bytes([2000]) == KvCost(10, layer_bytes_per_token=5).copy_bytes([]) == 0
+
+
+def test_a_measured_cost_is_rounded_up() -> None:
+    assert KvCost(10, 3, 512, 7, 1).scaled(1.25) == KvCost(13, 4, 512, 9, 2)
+    assert KvCost(10).scaled(1.0) == KvCost(10)

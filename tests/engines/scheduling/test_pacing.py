@@ -1,88 +1,188 @@
-"""Chunks fitted to the time they take, on modelled devices."""
+"""Turns of prefill and decode, on modelled devices."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import pairwise
+
 import pytest
 
-from engines.scheduling.pacing import FIRST_CHUNK, LARGEST_CHUNK, LIMIT_S, TARGET_S, Pacer
+from engines.scheduling.pacing import DWELL_S, GRACE_S, Pacer
+from engines.scheduling.settings import SchedulingSettings
+
+STEP_S = 0.02
+OLD, PROMPT = 1, 9
+LONG = 1e6  # seconds
 
 
-def settle(pacer: Pacer, fixed_s: float, token_s: float, chunks: int = 40) -> list[float]:
-    """How long each chunk lasts on a device that needs so long for a pass and for each token."""
-    seconds = []
-    for _ in range(chunks):
-        seconds.append(fixed_s + token_s * pacer.chunk_tokens)
-        pacer.observe(pacer.chunk_tokens, seconds[-1])
-    return seconds
+class Device:
+    """Rows that decode in STEP_S and chunks that last ``chunk_s``; beside a prompt steps last ``slowed`` times as long."""
+
+    def __init__(
+        self, settings: SchedulingSettings | None = None, *, chunk_s: float = 0.5, slowed: float = 1.0
+    ) -> None:
+        self.pacer = Pacer(settings)
+        self.chunk_s, self.slowed = chunk_s, slowed
+        self.prefill_s = self.decode_s = 0.0
+
+    def decode(self, seconds: float, rows: Collection[int] = (OLD,)) -> None:
+        """With nothing beside it."""
+        for _ in range(round(seconds / STEP_S)):
+            assert self.pacer.turn(prefilling=False, decoding=True) == "decode"
+            self.pacer.decoded(rows, STEP_S)
+
+    def share(
+        self,
+        ticks: int,
+        rows: Collection[int] = (OLD,),
+        waiting: Collection[int] = (PROMPT,),
+        deferred: Collection[int] = (),
+    ) -> list[str]:
+        """Ticks with a prompt to read beside these rows."""
+        turns = list[str]()
+        for _ in range(ticks):
+            turns.append(self.pacer.turn(prefilling=True, decoding=True))
+            if turns[-1] == "prefill":
+                self.pacer.observe(100, self.chunk_s)
+                self.prefill_s += self.chunk_s
+            else:
+                self.pacer.decoded(rows, STEP_S * self.slowed, waiting, deferred)
+                self.decode_s += STEP_S * self.slowed
+        return turns
 
 
-@pytest.mark.parametrize(
-    ("fixed_s", "token_s"),
-    [(0.0, 0.11), (0.0, 0.01), (0.05, 0.002), (0.3, 0.02), (0.54, 0.05), (0.001, 0.0005), (0.8, 0.01)],
-)
-def test_a_chunk_comes_to_last_about_the_target_and_never_above_a_second(fixed_s: float, token_s: float) -> None:
-    seconds = settle(Pacer(), fixed_s, token_s)
-    assert max(seconds) <= LIMIT_S
-    assert seconds[-1] > 0.6 * TARGET_S
-
-
-def test_a_fast_device_soon_takes_the_largest_chunk() -> None:
-    pacer = Pacer()
-    settle(pacer, 0.001, 0.00001, chunks=6)
-    assert pacer.chunk_tokens == LARGEST_CHUNK
-
-
-def test_where_a_single_pass_is_too_long_chunks_still_share_it() -> None:
-    """Three seconds a pass: chunks of one token would read nothing, and would not be shorter."""
-    pacer = Pacer()
-    seconds = settle(pacer, 3.0, 0.01)
-    assert pacer.chunk_tokens > 50
-    assert max(seconds) < 4.0
-
-
-def test_attention_over_a_long_context_shrinks_the_chunk_again() -> None:
-    pacer = Pacer()
-    settle(pacer, 0.01, 0.001)
-    before = pacer.chunk_tokens
-    settle(pacer, 0.01, 0.01)
-    assert pacer.chunk_tokens < before / 5
-
-
-def test_a_short_last_chunk_of_a_prompt_does_not_shrink_the_next() -> None:
-    pacer = Pacer()
-    settle(pacer, 0.01, 0.001)
-    before = pacer.chunk_tokens
-    pacer.observe(1, 0.011)
-    assert pacer.chunk_tokens == before
-
-
-def test_a_time_of_zero_is_taken() -> None:
-    pacer = Pacer()
-    pacer.observe(pacer.chunk_tokens, 0.0)
-    assert pacer.chunk_tokens > 1
-
-
-def test_turns_alternate_while_both_have_work() -> None:
+def test_before_a_step_is_measured_turns_alternate() -> None:
     pacer = Pacer()
     assert [pacer.turn(prefilling=True, decoding=True) for _ in range(4)] == ["prefill", "decode", "prefill", "decode"]
-    assert [pacer.turn(prefilling=True, decoding=False) for _ in range(2)] == ["prefill", "prefill"]
-    assert [pacer.turn(prefilling=False, decoding=True) for _ in range(2)] == ["decode", "decode"]
 
 
-@pytest.mark.parametrize(("fixed_s", "tokens"), [(0.5, 40), (0.69, 40), (0.9, FIRST_CHUNK), (2.0, 40)])
-def test_a_device_that_others_take_from_us_does_not_read_token_by_token(fixed_s: float, tokens: int) -> None:
-    """A pass was short once, and is long now however few its tokens: what it costs is shared by many all the same."""
-    pacer = Pacer()
-    settle(pacer, 0.01, 0.02)
-    seconds = settle(pacer, fixed_s, 0.002, chunks=80)
-    assert pacer.chunk_tokens >= tokens
-    assert max(seconds[1:]) <= max(LIMIT_S, 1.3 * fixed_s)
-    pacer.observe(1, 0.03)
-    assert max(settle(pacer, 0.01, 0.02)[1:]) <= LIMIT_S
+def test_without_rows_that_decode_prefill_runs_at_full_speed() -> None:
+    device = Device()
+    device.decode(5.0)
+    for _ in range(50):
+        assert device.pacer.turn(prefilling=True, decoding=False) == "prefill"
+        device.pacer.observe(100, 0.5)
+    assert device.share(2) == ["decode", "prefill"]  # chunks that no row waited for are owed to none
 
 
-def test_one_pass_that_was_held_up_does_not_make_chunks_long() -> None:
-    pacer = Pacer()
-    settle(pacer, 0.01, 0.02)
-    pacer.observe(1, 30.0)
-    assert max(settle(pacer, 0.01, 0.02)) <= LIMIT_S
+@pytest.mark.parametrize(("retention", "ratio"), [(0.8, 4.0), (0.5, 1.0), (0.95, 19.0)])
+def test_a_running_stream_keeps_its_share(retention: float, ratio: float) -> None:
+    device = Device(SchedulingSettings(retention=retention, prefill_deadline_s=LONG))
+    device.decode(GRACE_S)
+    assert device.pacer.ratio == pytest.approx(ratio)
+    turns = device.share(3000)
+    chunks = [i for i, turn in enumerate(turns) if turn == "prefill"]
+    assert chunks[0] == 0  # the first chunk does not wait
+    gaps = {later - earlier for earlier, later in pairwise(chunks)}
+    assert gaps <= {round(ratio * 0.5 / STEP_S) + 1, round(ratio * 0.5 / STEP_S) + 2}
+    assert device.decode_s / (device.decode_s + device.prefill_s) >= retention - 0.01
+
+
+def test_a_set_ratio_is_kept_whatever_it_costs() -> None:
+    device = Device(SchedulingSettings(prefill_ratio=2.0, prefill_deadline_s=LONG), slowed=1.5)
+    device.decode(GRACE_S)
+    device.share(3000)
+    assert device.pacer.ratio == 2.0
+    assert device.decode_s / device.prefill_s == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_ratio_of_nothing_alternates() -> None:
+    device = Device(SchedulingSettings(prefill_ratio=0.0))
+    device.decode(GRACE_S)
+    assert device.share(4) == ["prefill", "decode"] * 2
+
+
+def test_the_ratio_rises_where_steps_are_slower_beside_a_prompt_and_falls_again() -> None:
+    device = Device(SchedulingSettings(prefill_deadline_s=LONG), slowed=1.1)
+    device.decode(GRACE_S)
+    ratios, kept = [4.0], 0.0
+    for _ in range(6):
+        before = device.decode_s, device.prefill_s
+        device.share(int(2 * DWELL_S / STEP_S))
+        ratios.append(device.pacer.ratio)
+        decoded, read = device.decode_s - before[0], device.prefill_s - before[1]
+        kept = decoded / device.slowed / (decoded + read)
+    assert 4.0 < max(ratios) <= 8.0
+    assert kept >= 0.78
+    device.slowed = 1.0
+    device.share(int(8 * DWELL_S / STEP_S))
+    assert device.pacer.ratio == pytest.approx(4.0, rel=0.3) and device.pacer.ratio < max(ratios)
+
+
+def test_the_ratio_is_never_more_than_doubled() -> None:
+    device = Device(SchedulingSettings(prefill_deadline_s=LONG), slowed=3.0)
+    device.decode(GRACE_S)
+    device.share(5000)
+    assert device.pacer.ratio == pytest.approx(8.0)
+
+
+def test_the_ratio_does_not_change_within_its_dwell() -> None:
+    device = Device(SchedulingSettings(prefill_deadline_s=LONG), slowed=3.0)
+    device.decode(GRACE_S)
+    ratios = []
+    while device.decode_s + device.prefill_s < 60:
+        device.share(1)
+        ratios.append((device.decode_s + device.prefill_s, device.pacer.ratio))
+    changes = [at for (_, before), (at, ratio) in pairwise(ratios) if ratio != before]
+    assert len(changes) >= 3
+    assert all(later - earlier >= DWELL_S for earlier, later in pairwise(changes))
+
+
+def test_rows_that_have_just_begun_hold_no_prompt_back() -> None:
+    device = Device()
+    device.decode(STEP_S)
+    assert device.share(6) == ["prefill", "decode"] * 3
+    device.decode(GRACE_S)
+    assert device.share(20, rows=(OLD, 2)).count("prefill") == 1  # one of them is fresh, the other is not
+
+
+def test_fresh_rows_are_those_of_less_than_the_grace() -> None:
+    device = Device(chunk_s=0.5)
+    device.decode(STEP_S)
+    turns = device.share(200)
+    assert turns[:8] == ["prefill", "decode"] * 4  # 4 × 0.52 s: it is fresh no longer
+    assert "prefill" not in turns[8 : 8 + 90]
+
+
+def test_past_the_deadline_prefill_takes_half_of_the_time_until_the_prompt_is_read() -> None:
+    device = Device(SchedulingSettings(retention=0.99, prefill_deadline_s=10.0))
+    device.decode(GRACE_S)
+    device.share(int(10 / STEP_S) - 2)
+    assert not device.pacer.overdue and device.pacer.ratio == pytest.approx(99.0)
+    device.share(6)
+    assert device.pacer.overdue and device.pacer.ratio == 1.0
+    before = device.decode_s, device.prefill_s
+    device.share(1000)
+    assert device.prefill_s - before[1] == pytest.approx(device.decode_s - before[0], rel=0.1)
+    device.share(100, waiting=(8,))  # the next prompt
+    assert not device.pacer.overdue
+
+
+def test_the_deadline_counts_those_behind_and_no_waits_for_memory() -> None:
+    device = Device(SchedulingSettings(retention=0.99, prefill_deadline_s=10.0))
+    device.decode(GRACE_S)
+    device.share(int(6 / STEP_S), waiting=(PROMPT, 10), deferred=(11,))
+    device.share(int(6 / STEP_S), waiting=(12,), deferred=(10, 11))
+    assert not device.pacer.overdue  # 10 waits for memory now
+    device.share(int(5 / STEP_S), waiting=(12,), deferred=(10,))
+    assert device.pacer.overdue is True
+
+
+def test_time_that_a_deferred_row_was_held_back_before_is_kept() -> None:
+    device = Device(SchedulingSettings(retention=0.99, prefill_deadline_s=10.0))
+    device.decode(GRACE_S)
+    device.share(int(8 / STEP_S), waiting=(10,))
+    device.share(int(5 / STEP_S), waiting=(11,), deferred=(10,))
+    device.share(int(2.2 / STEP_S), waiting=(10,))
+    assert device.pacer.overdue
+
+
+def test_costs_and_rates_are_of_late() -> None:
+    device = Device(chunk_s=0.5)
+    assert (device.pacer.chunk_cost_s, device.pacer.step_cost_s) == (0.0, 0.0)
+    assert (device.pacer.prefill_tokens_s, device.pacer.decode_tokens_s) == (0.0, 0.0)
+    device.decode(GRACE_S, rows=(1, 2, 3))
+    device.share(1)
+    assert device.pacer.chunk_cost_s == 0.5 and device.pacer.step_cost_s == pytest.approx(STEP_S)
+    assert device.pacer.prefill_tokens_s == 200.0
+    assert device.pacer.decode_tokens_s == pytest.approx(3 / STEP_S)
