@@ -183,9 +183,9 @@ def _gguf_tokenizer(header: GgufHeader) -> str | None:
 def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str | None:
     if task != "text":
         return f"{task} models in GGUF files cannot be run by this version"
-    refusal = families.refusal_of(architecture)
-    if refusal is not None:
-        return refusal
+    unknown = families.refusal_of(architecture)
+    if unknown is not None:
+        return unknown
     types = sorted({tensor.type.name for tensor in header.tensors.values() if tensor.type not in TEXT_TYPES})
     if types:
         return f"the quant type{'s' if len(types) > 1 else ''} {', '.join(types)} cannot be computed with"

@@ -4,9 +4,10 @@
   (K-quant leaves keep the file's blocks, F16 and BF16 matrices too); vectors (norms, biases) as compute floats; the
   tokenizer's tables, an entry for each token and each merge. Not in it: up to 10 MiB of libraries' pages and BLAS's
   buffers that the first request touches.
-- **KV**: a layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding
-  attention no more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches
-  grow in steps of 256 tokens (mlx-lm's ``KVCache.step``).
+- **KV**: what the model's family says its layers keep (:class:`engines.gguf.families.Plan`). Of a model that no family takes, a
+  layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding attention no
+  more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches grow in steps of
+  256 tokens (mlx-lm's ``KVCache.step``).
 - **transient**: what comes on top while a step runs, for the first chunk of a prompt and a decode step, live together. With
   each token that a later chunk looks back at, a CPU's attention scores grow by ``2 × heads × 2 KiB``.
 
@@ -22,10 +23,13 @@ from types import MappingProxyType
 from typing import Final
 
 from engines.detect import Checkpoint
-from engines.errors import GgufFormatError, UnsupportedModel
+from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
+from engines.gguf.config import Hyperparameters
+from engines.gguf.families import FAMILIES, Plan
+from engines.gguf.families import Checkpoint as FamilyCheckpoint
 from engines.header import GgufArray, GgufHeader, SafetensorsHeader
 
-__all__ = ["SLIDING_PERIOD", "Footprint", "estimate"]
+__all__ = ["SLIDING_PERIOD", "Footprint", "active_parameters", "estimate"]
 
 SLIDING_PERIOD: Final = MappingProxyType({"gemma3": 6, "llama": 0, "phi3": 0})
 """Architectures whose caches may be windowed: every n-th layer has full attention and the others slide; 0: all of them slide.
@@ -34,6 +38,7 @@ Whether they do, ``attention.sliding_window`` says. The rest cache everything, w
 CACHE_STEP: Final = 256  # tokens
 PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
 DECODE_ROWS: Final = 4
+EXPERTS_SUFFIX: Final = "_exps."  # in the names of the tensors that hold all experts' matrices
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
 TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
 
@@ -72,26 +77,57 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     kv_heads = _a_layer(header, f"{architecture}.attention.head_count_kv", layers, heads)
     head_width = width // max(1, *heads)
     key_width = _number(header, f"{architecture}.attention.key_length", head_width)
-    value_width = _number(header, f"{architecture}.attention.value_length", head_width)
-    layer_bytes = [count * (key_width + value_width) * float_bytes for count in kv_heads]
     context = context or _number(header, f"{architecture}.context_length", 0)
-    window, sliding = _windows(header, architecture, layers, context)
+    plan = _plan(header, architecture, context)
+    if plan is not None:
+        window = max((each for each in plan.windows if each), default=0)
+        kept, windowed = (numbers * float_bytes for numbers in plan.kv_numbers_per_token())
+    else:
+        value_width = _number(header, f"{architecture}.attention.value_length", head_width)
+        layer_bytes = [count * (key_width + value_width) * float_bytes for count in kv_heads]
+        window, sliding = _windows(header, architecture, layers, context)
+        windowed = sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides)
+        kept = sum(layer_bytes) - windowed
     vocabulary = _length(header, "tokenizer.ggml.tokens")
     tokenizer_entries = vocabulary + _length(header, "tokenizer.ggml.merges")
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     scores = 2 * max(heads) * PREFILL_TOKENS  # of a token, before and after their softmax
-    windowed = sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides)
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width + scores)
     chunk += PREFILL_TOKENS * windowed  # a windowed cache takes a whole chunk in, and lets go at the first decode step
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
     return Footprint(
         static_bytes=_static_bytes(header, float_bytes) + tokenizer_entries * TOKENIZER_BYTES,
-        kv_bytes_per_token=sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if not slides),
+        kv_bytes_per_token=kept,
         transient_bytes=chunk + logits,
         context=context,
         kv_window_tokens=window,
         kv_window_bytes_per_token=windowed,
     )
+
+
+def active_parameters(header: GgufHeader) -> int:
+    """Weights that one token is computed with: all but those of experts that are not chosen. Embeddings count whole."""
+    architecture = header.text("general.architecture") or ""
+    experts = _number(header, f"{architecture}.expert_count", 0)
+    used = _number(header, f"{architecture}.expert_used_count", 0)
+    share = used / experts if 0 < used < experts else 1
+    return sum(
+        int(tensor.count * share) if EXPERTS_SUFFIX in tensor.name else tensor.count
+        for tensor in header.tensors.values()
+    )
+
+
+def _plan(header: GgufHeader, architecture: str, context: int) -> Plan | None:
+    """What the family makes of the header; None where there is no such family, or it refuses: the keys alone are read then."""
+    family = FAMILIES.get(architecture)
+    if family is None:
+        return None
+    try:
+        return family.plan(
+            FamilyCheckpoint(header, Hyperparameters(header.path, architecture, header.metadata), context)
+        )
+    except CheckpointError:
+        return None
 
 
 def _static_bytes(header: GgufHeader, float_bytes: int) -> int:

@@ -1,0 +1,116 @@
+"""What families of experts share: the slots of a router and its experts, and the metadata that says how experts are chosen.
+
+The keys (llama.cpp's): ``expert_count``, ``expert_used_count``, ``expert_feed_forward_length``, ``expert_gating_func`` (of router
+logits: 1 softmax, 2 sigmoid, 3 softmax over the chosen ones), ``expert_weights_norm`` (the weights of the chosen are divided by
+their sum), ``expert_weights_scale`` (and multiplied by this), ``expert_group_count`` and ``expert_group_used_count`` (experts are
+chosen from the best groups), ``expert_shared_count`` and ``expert_shared_feed_forward_length`` (experts that every token gets).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from engines.gguf.config import Hyperparameters
+from engines.gguf.families.family import Checkpoint
+from engines.gguf.names import EMBEDDING, HEAD, Slot, SlotKind
+
+__all__ = [
+    "ATTENTION",
+    "GATED",
+    "NORMS",
+    "QK_NORMS",
+    "SIGMOID",
+    "SOFTMAX",
+    "SOFTMAX_OF_CHOSEN",
+    "WHOLE",
+    "Experts",
+    "expect_gating",
+    "expert_slots",
+    "experts_of",
+    "gated_slots",
+]
+
+SOFTMAX: Final = 1
+SIGMOID: Final = 2
+SOFTMAX_OF_CHOSEN: Final = 3
+_MOST_EXPERTS: Final = 4096
+
+WHOLE: Final = (
+    Slot(EMBEDDING, "model.embed_tokens", SlotKind.EMBEDDING),
+    Slot("output_norm", "model.norm", SlotKind.NORM),
+    Slot(HEAD, "lm_head", optional=True),
+)
+"""What is not in a block."""
+
+NORMS: Final = (
+    Slot("blk.{i}.attn_norm", "model.layers.{i}.input_layernorm", SlotKind.NORM),
+    Slot("blk.{i}.ffn_norm", "model.layers.{i}.post_attention_layernorm", SlotKind.NORM),
+)
+
+ATTENTION: Final = tuple(
+    Slot(f"blk.{{i}}.attn_{stem}", f"model.layers.{{i}}.self_attn.{module}", bias=True)
+    for stem, module in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("output", "o_proj"))
+)
+"""Projections of their own; biases are a leaf's, and the stock class need not know of them."""
+
+QK_NORMS: Final = (
+    Slot("blk.{i}.attn_q_norm", "model.layers.{i}.self_attn.q_norm", SlotKind.NORM),
+    Slot("blk.{i}.attn_k_norm", "model.layers.{i}.self_attn.k_norm", SlotKind.NORM),
+)
+
+
+def gated_slots(module: str, suffix: str = "", *, only: str | None = None, optional: bool = False) -> tuple[Slot, ...]:
+    """An MLP of gate, up and down projections; ``suffix`` follows their stems (``_shexp``)."""
+    return tuple(
+        Slot(f"blk.{{i}}.ffn_{part}{suffix}", f"{module}.{part}_proj", only=only, optional=optional)
+        for part in ("gate", "up", "down")
+    )
+
+
+GATED: Final = gated_slots("model.layers.{i}.mlp")
+"""The MLP of a dense block."""
+
+
+def expert_slots(
+    block: str, *, router: str = "gate", experts: str = "switch_mlp", only: str | None = None, bias: bool = False
+) -> tuple[Slot, ...]:
+    """A router, which is a linear layer, and a SwitchGLU, both in the module ``block``."""
+    parts = (
+        Slot(f"blk.{{i}}.ffn_{part}_exps", f"{block}.{experts}.{part}_proj", SlotKind.EXPERTS, bias=bias, only=only)
+        for part in ("gate", "up", "down")
+    )
+    return (Slot("blk.{i}.ffn_gate_inp", f"{block}.{router}", bias=bias, only=only), *parts)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """How many experts there are, and how wide."""
+
+    count: int
+    used: int
+    width: int  # of an expert's hidden layer
+
+
+def experts_of(checkpoint: Checkpoint, *, width_key: str = "expert_feed_forward_length") -> Experts:
+    """The sizes, of a model that has experts. CheckpointError for a key that is missing or impossible.
+
+    A model whose file does not say how wide its experts are has them as wide as the tensor of the gates says.
+    """
+    parameters = checkpoint.parameters
+    count = parameters.integer("expert_count", most=_MOST_EXPERTS)
+    used = parameters.integer("expert_used_count", most=count)
+    return Experts(count, used, parameters.integer(width_key, _width(checkpoint)))
+
+
+def _width(checkpoint: Checkpoint) -> int | None:
+    for name, tensor in checkpoint.header.tensors.items():
+        if name.endswith(".ffn_gate_exps.weight") and len(tensor.shape) == 3:
+            return tensor.shape[1]
+    return None
+
+
+def expect_gating(parameters: Hyperparameters, kind: int) -> None:
+    """Refuses a router whose weights come about otherwise than the stock class's, where the file says how."""
+    if parameters.integer("expert_gating_func", kind, least=0, most=16) not in (0, kind):
+        raise parameters.refusal("expert_gating_func", f"only {kind} is supported here")
