@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from engines.errors import GgufFormatError, UnsupportedModel
+from engines.errors import CheckpointError, GgufFormatError
 from engines.header import GgufHeader
 
 __all__ = ["RecurrentLayers", "model_layers", "recurrent_layers"]
@@ -49,7 +49,7 @@ def model_layers(header: GgufHeader) -> int:
 
 
 def recurrent_layers(header: GgufHeader) -> RecurrentLayers | None:
-    """None for an architecture without such layers. UnsupportedModel when the metadata does not say how large they are."""
+    """None for an architecture without such layers. CheckpointError when the metadata does not say how large they are."""
     architecture = header.text("general.architecture") or ""
     layers = model_layers(header)
     if architecture in _ALL:
@@ -106,12 +106,12 @@ def _numbers(header: GgufHeader, architecture: str) -> tuple[int, int]:
 def _a_layer(header: GgufHeader, key: str, layers: int) -> list[int]:
     values = header.integers(key, _blocks(header))
     if values is None:
-        raise UnsupportedModel(f"{header.path}: the metadata has no {key}")
+        raise CheckpointError(f"{header.path}: metadata key '{key}' is missing")
     return values[:layers]
 
 
 def _number(header: GgufHeader, key: str) -> int:
     value = header.integer(key)
     if value is None or value < 1:
-        raise UnsupportedModel(f"{header.path}: the metadata has no {key}" if value is None else f"{key} is {value}")
+        raise CheckpointError(f"{header.path}: metadata key '{key}' is {'missing' if value is None else value}")
     return value

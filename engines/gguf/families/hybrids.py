@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from engines.gguf.families.family import Family
+from engines.gguf.families.qwen35 import QWEN3NEXT, QWEN35, QWEN35MOE
 
 __all__ = ["FAMILIES", "REFUSED"]
 
-FAMILIES: Final[tuple[Family, ...]] = ()
+FAMILIES: Final[tuple[Family, ...]] = (
+    QWEN35,
+    QWEN35MOE,
+    QWEN3NEXT,
+)
 
 REFUSED: Final[dict[str, str]] = {}
 """Architectures of this kind that cannot be run: why, as the rest of a sentence that begins "is not supported: "."""

@@ -82,7 +82,7 @@ def _mixture(checkpoint: Checkpoint) -> Plan:
 def _next(checkpoint: Checkpoint) -> Plan:
     plan = _mixture(checkpoint)
     plan.config["value_heads_in_turns"] = False
-    early = "blk.0.ssm_in.weight" in checkpoint.header.tensors
+    early = not any(name.endswith((".attn_qkv.weight", ".attn_gate.weight")) for name in checkpoint.header.tensors)
     return replace(plan, slots=(*_NEXT, *(_EARLY_IN if early else _IN)))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from engines.errors import UnsupportedModel
 from engines.gguf.families.family import Checkpoint, Plan, vocabulary_rows
-from engines.gguf.names import HEAD, Slot, SlotKind
+from engines.gguf.names import HEAD, Slot, SlotKind, Transform
 from engines.gguf.transforms import compose, log_negative, unsqueezed_last
 from engines.recurrent_layers import RecurrentLayers, model_layers, recurrent_layers
 
@@ -17,11 +17,16 @@ __all__ = [
     "RECURRENT",
     "StateSpace",
     "attention_heads",
+    "attention_slots",
+    "both_kinds",
     "flat",
+    "gated_norm_slot",
+    "has_in_states",
     "indices",
     "layer_kinds",
     "state_slots",
     "state_space",
+    "state_space_slots",
     "trunk",
     "with_states",
 ]
@@ -32,7 +37,6 @@ ATTENTION: Final = "attention"
 RECURRENT: Final = "recurrent"
 """The set of layers that keep a state."""
 
-_PARAMETER: Final = SlotKind.PARAMETER
 _MOST_HEADS: Final = 4096
 _MOST_HEAD_WIDTH: Final = 4096  # with it, a projection's rows stay below 2**31
 
@@ -142,24 +146,63 @@ def layer_kinds(checkpoint: Checkpoint) -> RecurrentLayers:
     return kinds
 
 
+def both_kinds(checkpoint: Checkpoint, kinds: RecurrentLayers) -> None:
+    """Refuses a model all of whose layers are of one kind, which stock classes of hybrids do not expect."""
+    if not (any(kinds.attention) and any(kinds.recurrent)):
+        key = "attention.head_count_kv"
+        raise checkpoint.parameters.refusal(key, "layers with attention beside others without are supported here")
+
+
 def indices(kinds: Sequence[bool]) -> tuple[int, ...]:
     """Of the layers for which it holds."""
     return tuple(layer for layer, holds in enumerate(kinds) if holds)
 
 
-def state_slots(mixer: str, only: str | None = RECURRENT) -> tuple[Slot, ...]:
-    """The parameters of a convolution and of decays that delta nets and state-space layers have in common.
+def attention_slots(attention: str, output: str = "o_proj") -> tuple[Slot, ...]:
+    """The projections of the layers with attention, at this path; the stock module need not know of biases."""
+    return (
+        *(Slot(f"blk.{{i}}.attn_{x}", f"{attention}.{x}_proj", bias=True, only=ATTENTION) for x in "qkv"),
+        Slot("blk.{i}.attn_output", f"{attention}.{output}", bias=True, only=ATTENTION),
+    )
+
+
+def state_slots(mixer: str) -> tuple[Slot, ...]:
+    """The parameters of a convolution and of decays, and the output, which delta nets and state-space layers have in common.
 
     ``mixer`` is the path of the stock module. The file holds A = -exp(A_log), and the convolution as a matrix.
     """
     return (
-        Slot("blk.{i}.ssm_conv1d.weight", f"{mixer}.conv1d.weight", _PARAMETER, only=only, transform=unsqueezed_last),
-        Slot("blk.{i}.ssm_dt.bias", f"{mixer}.dt_bias", _PARAMETER, only=only),
-        Slot("blk.{i}.ssm_a", f"{mixer}.A_log", _PARAMETER, only=only, transform=compose(flat, log_negative)),
-        Slot("blk.{i}.ssm_out", f"{mixer}.out_proj", only=only, bias=True),
+        _parameter("ssm_conv1d.weight", f"{mixer}.conv1d.weight", unsqueezed_last),
+        _parameter("ssm_dt.bias", f"{mixer}.dt_bias"),
+        _parameter("ssm_a", f"{mixer}.A_log", compose(flat, log_negative)),
+        Slot("blk.{i}.ssm_out", f"{mixer}.out_proj", bias=True, only=RECURRENT),
     )
+
+
+def state_space_slots(mixer: str) -> tuple[Slot, ...]:
+    """All of a Mamba 2 layer but its gated norm, which not all have."""
+    return (
+        Slot("blk.{i}.ssm_in", f"{mixer}.in_proj", bias=True, only=RECURRENT),
+        Slot("blk.{i}.ssm_conv1d.bias", f"{mixer}.conv1d.bias", SlotKind.PARAMETER, optional=True, only=RECURRENT),
+        _parameter("ssm_d", f"{mixer}.D", flat),
+        *state_slots(mixer),
+    )
+
+
+def gated_norm_slot(mixer: str, *, optional: bool = False) -> Slot:
+    """The norm of what a Mamba 2 layer gives; the file has a row for each group of heads."""
+    return Slot("blk.{i}.ssm_norm", f"{mixer}.norm", SlotKind.NORM, optional=optional, only=RECURRENT, transform=flat)
+
+
+def _parameter(name: str, path: str, transform: Transform | None = None) -> Slot:
+    return Slot(f"blk.{{i}}.{name}", path, SlotKind.PARAMETER, only=RECURRENT, transform=transform)
 
 
 def flat(array: Any, config: Mapping[str, Any]) -> Any:
     """A vector, whatever axes of one the file has beside."""
     return array.reshape(-1)
+
+
+def has_in_states(checkpoint: Checkpoint, kinds: RecurrentLayers, name: str) -> bool:
+    """Whether the first layer with a state has a tensor of this name."""
+    return f"blk.{kinds.recurrent.index(True)}.{name}" in checkpoint.header.tensors
