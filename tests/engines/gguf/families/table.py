@@ -1,0 +1,76 @@
+"""The table of architectures in ``docs/gguf.md``, made from what the tests declare: ``python -m tests.engines.gguf.families.table``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Final
+
+from engines.gguf.families import FAMILIES, REFUSED
+from tests.engines.gguf import families as package
+from tests.engines.gguf.families.helpers_family import CONVERTER, Case
+
+__all__ = ["DOCUMENT", "cases", "generated", "rewritten"]
+
+DOCUMENT: Final = Path(__file__).parents[4] / "docs" / "gguf.md"
+_BEGIN: Final = "<!-- architectures: made by python -m tests.engines.gguf.families.table -->"
+_END: Final = "<!-- end of architectures -->"
+
+# Those whose tests are older than the harness: tests/engines/gguf/test_families.py.
+_OLDER: Final = {
+    "llama": "`llama`",
+    "qwen2": "`qwen2`",
+    "qwen3": "`qwen3`",
+    "gemma3": "`gemma3_text`",
+    "phi3": "`phi3`",
+}
+
+
+def cases() -> list[Case]:
+    """What all test files of the package declare."""
+    found: list[Case] = []
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("test_"):
+            found += getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "CASES", [])
+    return found
+
+
+def generated() -> str:
+    """The table, in Markdown."""
+    by_architecture: dict[str, list[Case]] = {}
+    for case in cases():
+        by_architecture.setdefault(case.architecture, []).append(case)
+    lines = [
+        "| architecture | mlx-lm class | F32 | quant types | rows of a batch | proof |",
+        "|---|---|---|---|---|---|",
+    ]
+    for architecture in sorted({*FAMILIES, *REFUSED}):
+        if architecture in REFUSED:
+            lines.append(f"| `{architecture}` | | refused | | | {REFUSED[architecture]} |")
+            continue
+        proven = by_architecture.get(architecture, [])
+        classes = sorted({f"`{case.config['model_type']}`" for case in proven})
+        if not proven and architecture in _OLDER:
+            lines.append(f"| `{architecture}` | {_OLDER[architecture]} | equal | all | 2, 3, KV heads | {CONVERTER} |")
+        elif not proven:
+            lines.append(f"| `{architecture}` | | not tested | | | |")
+        else:
+            whole = [case for case in proven if not case.light]
+            types = "all" if whole else ""
+            rows = "2, 3, KV heads" if all(case.rows for case in whole) else "1"
+            proofs = "; ".join(dict.fromkeys(case.proof for case in proven))
+            names = ", ".join(case.id for case in proven)
+            lines.append(f"| `{architecture}` | {', '.join(classes)} | equal | {types} | {rows} | {proofs} ({names}) |")
+    return "\n".join(lines)
+
+
+def rewritten(text: str) -> str:
+    """The document with the table as it should be."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n\n{generated()}\n\n{_END}{after}"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(rewritten(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
