@@ -1,4 +1,7 @@
-"""The table of architectures in ``docs/gguf.md``, made from what the tests declare: ``python -m tests.engines.gguf.families.table``."""
+"""The table of architectures in ``docs/gguf.md``, made from what the tests declare.
+
+``python -m tests.engines.gguf.families.table`` rewrites it.
+"""
 
 from __future__ import annotations
 
