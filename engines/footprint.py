@@ -7,7 +7,7 @@
 - **KV**: what the model's family says its layers keep (:class:`engines.gguf.families.Plan`). Of a model that no family takes, a
   layer of full attention keeps ``kv_heads × (key_length + value_length)`` numbers a token for ever; one of sliding attention no
   more than its window. Which layers may slide is a fact of the architecture (:data:`SLIDING_PERIOD`). Caches grow in steps of
-  256 tokens (mlx-lm's ``KVCache.step``).
+  256 tokens (mlx-lm's ``KVCache.step``). Layers with a recurrent state keep the same of a row, whatever its length.
 - **transient**: what comes on top while a step runs, for the first chunk of a prompt and a decode step, live together. With
   each token that a later chunk looks back at, a CPU's attention scores grow by ``2 × heads × 2 KiB``.
 
@@ -18,6 +18,7 @@ specification.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -40,6 +41,7 @@ PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out
 DECODE_ROWS: Final = 4
 EXPERTS_SUFFIX: Final = "_exps."  # in the names of the tensors that hold all experts' matrices
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
+_BLOCK: Final = re.compile(r"blk\.(\d{1,9})\.")
 TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
 
 
@@ -53,12 +55,13 @@ class Footprint:
     context: int  # tokens
     kv_window_tokens: int = 0  # 0: no layer is windowed
     kv_window_bytes_per_token: int = 0  # of the windowed layers, up to kv_window_tokens
+    state_bytes: int = 0  # a row, of layers that keep a state instead of tokens
 
     def kv_bytes(self, tokens: int, rows: int = 1) -> int:
-        """KV cache of ``rows`` rows of ``tokens`` tokens each, rounded up to whole cache steps."""
+        """KV cache of ``rows`` rows of ``tokens`` tokens each, rounded up to whole cache steps, and their states."""
         held = -(-tokens // CACHE_STEP) * CACHE_STEP
         windowed = min(held, self.kv_window_tokens) * self.kv_window_bytes_per_token
-        return rows * (held * self.kv_bytes_per_token + windowed)
+        return rows * (held * self.kv_bytes_per_token + windowed + self.state_bytes)
 
 
 def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, float_bytes: int = 4) -> Footprint:
@@ -82,26 +85,30 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     if plan is not None:
         window = max((each for each in plan.windows if each), default=0)
         kept, windowed = (numbers * float_bytes for numbers in plan.kv_numbers_per_token())
+        states = plan.state_numbers * float_bytes + plan.state_float32 * 4
     else:
         value_width = _number(header, f"{architecture}.attention.value_length", head_width)
         layer_bytes = [count * (key_width + value_width) * float_bytes for count in kv_heads]
         window, sliding = _windows(header, architecture, layers, context)
         windowed = sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides)
-        kept = sum(layer_bytes) - windowed
+        kept, states = sum(layer_bytes) - windowed, 0
     vocabulary = _length(header, "tokenizer.ggml.tokens")
     tokenizer_entries = vocabulary + _length(header, "tokenizer.ggml.merges")
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     scores = 2 * max(heads) * PREFILL_TOKENS  # of a token, before and after their softmax
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width + scores)
+    chunk += 4 * (plan.chunk_float32 if plan is not None else 0)
     chunk += PREFILL_TOKENS * windowed  # a windowed cache takes a whole chunk in, and lets go at the first decode step
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
     return Footprint(
-        static_bytes=_static_bytes(header, float_bytes) + tokenizer_entries * TOKENIZER_BYTES,
+        static_bytes=_static_bytes(header, float_bytes, layers - plan.spare_blocks if plan is not None else layers)
+        + tokenizer_entries * TOKENIZER_BYTES,
         kv_bytes_per_token=kept,
         transient_bytes=chunk + logits,
         context=context,
         kv_window_tokens=window,
         kv_window_bytes_per_token=windowed,
+        state_bytes=states,
     )
 
 
@@ -130,10 +137,12 @@ def _plan(header: GgufHeader, architecture: str, context: int) -> Plan | None:
         return None
 
 
-def _static_bytes(header: GgufHeader, float_bytes: int) -> int:
+def _static_bytes(header: GgufHeader, float_bytes: int, layers: int) -> int:
+    """Of all tensors but those of blocks behind the layers that compute."""
     return sum(
         tensor.nbytes if len(tensor.shape) > 1 else math.prod(tensor.shape) * float_bytes
-        for tensor in header.tensors.values()
+        for name, tensor in header.tensors.items()
+        if not ((block := _BLOCK.match(name)) and int(block[1]) >= layers)
     )
 
 

@@ -69,6 +69,7 @@ def as_json(checkpoint: Checkpoint, footprint: Footprint | None) -> dict[str, ob
         "kv_bytes_per_token": footprint and footprint.kv_bytes_per_token,
         "kv_window_tokens": footprint and footprint.kv_window_tokens,
         "kv_window_bytes_per_token": footprint and footprint.kv_window_bytes_per_token,
+        "state_bytes": footprint and footprint.state_bytes,
         "quant_mix": {
             kind: {"tensors": tensors, "bytes": nbytes} for kind, (tensors, nbytes) in checkpoint.quant_mix.items()
         },
@@ -113,6 +114,8 @@ def _kv(footprint: Footprint | None) -> str:
             f", and {format_bytes(footprint.kv_window_bytes_per_token)} for the last"
             f" {footprint.kv_window_tokens} tokens (sliding window)"
         )
+    if footprint.state_bytes:
+        text += f", and {format_bytes(footprint.state_bytes)} for a row of any length (recurrent state)"
     return text
 
 

@@ -71,6 +71,7 @@ class Plan:
     kv_numbers: tuple[int, ...] | None = None  # a layer: numbers kept a token; None: keys and values of all KV heads
     state_numbers: int = 0  # kept a row by layers that have a state instead of tokens, whatever its length
     state_float32: int = 0  # kept a row beside them, in float32 whatever activations are
+    chunk_float32: int = 0  # numbers that such layers take while a chunk of a prompt is read, in one layer at a time
     most_rows: int | None = None  # of a batch; 1 where the stock class is wrong for more
     stand_ins: str | None = (
         None  # the module of ``engines.gguf.stand_ins`` that changes the stock model before it is filled

@@ -188,6 +188,7 @@ def _check_quantised(case: Case, tmp_path: Path) -> None:
     footprint = estimate(header)
     assert footprint.kv_bytes_per_token == built.kv_bytes_per_token
     assert footprint.kv_window_bytes_per_token == built.kv_window_bytes_per_token
+    assert footprint.state_bytes == built.state_bytes
 
 
 def _in_all_types(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from engines.errors import UnsupportedModel
+from engines.footprint import estimate
 from engines.gguf.model import build_model
 from engines.header import read_header
 from tests.engines.gguf.families.helpers_family import (
@@ -233,7 +234,9 @@ def test_blocks_that_predict_further_tokens_are_left_alone(tmp_path: Path) -> No
         "nextn_predict_layers": 1,
         "attention.recurrent_layers": [True, False, True, False, False],
     }
-    built = build_model(read_header(write_case(tmp_path / "mtp.gguf", DENSE, tensors | more, told)))
+    header = read_header(write_case(tmp_path / "mtp.gguf", DENSE, tensors | more, told))
+    assert estimate(header) == estimate(read_header(write_case(tmp_path / "plain.gguf", DENSE, tensors)))
+    built = build_model(header)
     assert mx.abs(stock(tokens(9)) - built.model(tokens(9))).max() < 1e-4
 
 
