@@ -257,6 +257,7 @@ _FROM_WIRE: dict[str, type[GatewayError]] = {
     "unsupported_modality": UnsupportedModality,
     "context_length_exceeded": ContextExceeded,
     "missing_extra": MissingExtra,
+    "out_of_memory": ServerOverloaded,
     "model_load_failed": ModelLoadFailed,
     "worker_died": WorkerDied,
 }
@@ -265,8 +266,9 @@ _FROM_WIRE: dict[str, type[GatewayError]] = {
 def from_wire(error: WireError) -> GatewayError:
     """The gateway's error for one a worker reported; an unknown code is an InternalError that keeps the message."""
     kind = _FROM_WIRE.get(error.code, InternalError)
-    # A worker that reports its own death does so to the requests it had begun.
-    raised = kind(error.message, param=error.param, retry=False if kind is WorkerDied else None)
+    # These end requests that had begun: a worker's death, and memory that ran out in the middle of one.
+    begun = kind in (WorkerDied, ServerOverloaded)
+    raised = kind(error.message, param=error.param, retry=False if begun else None)
     if isinstance(raised, ContextExceeded):
         raised.tokens, raised.most_tokens = error.tokens, error.most_tokens
     return raised

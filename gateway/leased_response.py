@@ -94,6 +94,7 @@ class LeasedResponse:
         self._departure: Departure | None = None
         self._left = False
         self._began_s = time.perf_counter()
+        self._begun = False  # a prompt of it is being read, or was
         self._first_text_s: float | None = None
         self._tokens = 0  # seen in events: what a cancelled request is counted with
         self._finishes: dict[int, Finished] = {}
@@ -207,9 +208,16 @@ class LeasedResponse:
                 raise _in_flight(from_wire(event.error))
             if not isinstance(event, Admitted):
                 self._put(index, event)
-            elif self._admitted is not None:
-                self._admitted(event.prompt_tokens)
+            else:
+                self._admit(event)
         raise WorkerDied("the model's worker ended this request without an answer", retry=False)
+
+    def _admit(self, event: Admitted) -> None:
+        if not self._begun:
+            self._begun = True
+            self._services.metrics.admitted(self._model.id, time.perf_counter() - self._began_s)
+        if self._admitted is not None:
+            self._admitted(event.prompt_tokens)
 
     def _put(self, index: int, event: AnswerEvent) -> None:
         # An echoed prompt is text, but of no token of the answer.

@@ -6,6 +6,7 @@ metric                                 kind      labels, and what it counts
 ``innkeeper_requests_total``           counter   route, method, status: HTTP requests answered (499: client left)
 ``innkeeper_answers_total``            counter   model, outcome (ok, error, cancelled): inference requests ended
 ``innkeeper_tokens_total``             counter   model, kind (prompt, completion)
+``innkeeper_queue_wait_seconds``       histogram model: from the request's parse until its prompt begins to be read
 ``innkeeper_first_text_seconds``       histogram model: from the request's parse to its first text
 ``innkeeper_answers_active``           gauge     inference requests under way
 ``innkeeper_asyncio_tasks``            gauge     asyncio tasks of the gateway
@@ -26,7 +27,8 @@ from prometheus_client.registry import Collector
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_FIRST_TEXT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_FIRST_TEXT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_QUEUE_WAIT_BUCKETS = (0.001, 0.005, *_FIRST_TEXT_BUCKETS)
 
 
 def _task_count() -> int:
@@ -49,6 +51,13 @@ class Metrics:
             "innkeeper_answers", "Inference requests ended.", ("model", "outcome"), registry=self._registry
         )
         self._tokens = Counter("innkeeper_tokens", "Tokens read and made.", ("model", "kind"), registry=self._registry)
+        self._queue_wait = Histogram(
+            "innkeeper_queue_wait_seconds",
+            "Seconds from a request until its prompt begins to be read.",
+            ("model",),
+            buckets=_QUEUE_WAIT_BUCKETS,
+            registry=self._registry,
+        )
         self._first_text = Histogram(
             "innkeeper_first_text_seconds",
             "Seconds from a request to its first text.",
@@ -62,6 +71,7 @@ class Metrics:
         self._requests_of = cache(self._requests.labels)
         self._answers_of = cache(self._answers.labels)
         self._tokens_of = cache(self._tokens.labels)
+        self._queue_wait_of = cache(self._queue_wait.labels)
         self._first_text_of = cache(self._first_text.labels)
 
         tasks = Gauge("innkeeper_asyncio_tasks", "Asyncio tasks of the gateway.", registry=self._registry)
@@ -74,6 +84,10 @@ class Metrics:
     def requested(self, route: str, method: str, status: int) -> None:
         """One HTTP request was answered."""
         self._requests_of(route, method, str(status)).inc()
+
+    def admitted(self, model: str, queue_wait_s: float) -> None:
+        """The first prompt of an inference request begins to be read."""
+        self._queue_wait_of(model).observe(queue_wait_s)
 
     def answered(
         self,

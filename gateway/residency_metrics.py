@@ -15,6 +15,8 @@ metric                                kind    labels, and what it says
 ``innkeeper_worker_device_bytes``     gauge   pid, model
 ``innkeeper_worker_load_seconds``     gauge   pid, model: how long its model took to load
 ===================================== ======= ===============================================================
+
+Those of scheduling follow (``scheduling_metrics.py``).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from gateway.scheduling_metrics import scheduling_families
 
 __all__ = ["ResidencyMetrics"]
 
@@ -58,6 +62,7 @@ class ResidencyMetrics(Collector):
         yield self._budget(snapshot.budget)
         yield from self._models(snapshot.models)
         yield from self._workers(snapshot.workers)
+        yield from scheduling_families(getattr(snapshot, "scheduling", ()))
 
     def _budget(self, budget: Any) -> Metric:
         family = GaugeMetricFamily("innkeeper_budget_bytes", "The memory budget.", labels=["kind"])

@@ -20,6 +20,7 @@ from gateway.registry.catalog import Catalog, ResolvedModel
 from gateway.residency.event_feed import EventFeed
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
+from gateway.residency.scheduling import ResidentScheduling
 from gateway.residency.values import AdminAnswer, UnloadMode
 from gateway.responses import BackgroundRuns, ResponseStore
 from gateway.settings import Settings
@@ -82,6 +83,10 @@ class Residency(Protocol):
 
     def statistics(self) -> Any:
         """A frozen snapshot."""
+        ...
+
+    def scheduling(self, model: str) -> ResidentScheduling | None:
+        """What one model holds, and what its worker does now; None where there is nothing to tell."""
         ...
 
     def healthy(self, now: float) -> bool:

@@ -40,6 +40,7 @@ RANKS = {
     "gateway.errors": 1,
     "gateway.metrics": 1,
     "gateway.residency_metrics": 1,
+    "gateway.scheduling_metrics": 1,
     "gateway.logs": 1,
     "gateway.network": 1,
     "gateway.machine": 1,

@@ -26,9 +26,11 @@ from gateway.protocols import (
 from gateway.protocols import text_tools as text_tools_protocol
 from gateway.protocols.ollama_options import MODEL_OPTIONS
 from gateway.protocols.options import OptionTables
+from gateway.protocols.scheduling import CAPACITY, SCHEDULING
 from gateway.residency_metrics import ResidencyMetrics
 from gateway.routes import admin as admin_routes
 from gateway.routes import anthropic, ollama, openai, openapi, operations, responses, text_tools, unbuilt
+from tests.gateway.helpers_scheduling import report, resident
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 SETTLED_ELSEWHERE = {
@@ -117,6 +119,11 @@ def test_status_fields_are_exactly_those_of_the_snapshot() -> None:
         assert told[key] == list(value if isinstance(value, dict) else value[0]), key
 
 
+def test_fields_of_a_model_are_all_told() -> None:
+    text = section("## Admin").split("two more, null where")[1].split("| verb |")[0]
+    assert {"capacity", "scheduling", "tokens", *CAPACITY, *SCHEDULING} <= set(quoted(text))
+
+
 def kinds(root: type[GatewayError]) -> Iterator[type[GatewayError]]:
     yield root
     for kind in root.__subclasses__():
@@ -140,9 +147,13 @@ def test_metrics_are_exactly_those_that_are_counted() -> None:
     metrics = Metrics()
     worker = SimpleNamespace(pid=1, model="a", kernels="k", rss_bytes=1, device_bytes=1, load_s=1.0)
     model = SimpleNamespace(id="a", state="loaded", charged_bytes=1, leases=1, waiting=1, loads=1, evictions=1)
-    snapshot = SimpleNamespace(budget=SimpleNamespace(total_bytes=1), models=[model], workers=[worker])
+    scheduling = [resident("a", report())]
+    snapshot = SimpleNamespace(
+        budget=SimpleNamespace(total_bytes=1), models=[model], workers=[worker], scheduling=scheduling
+    )
     metrics.add(ResidencyMetrics(lambda: snapshot))
     metrics.requested("/", "GET", 200)
+    metrics.admitted("a", 0.1)
     metrics.answered("a", "ok", prompt_tokens=1, completion_tokens=1, first_text_s=0.1)
     counted = set()
     for name, family in metrics.as_json().items():

@@ -15,6 +15,7 @@ from importlib import metadata
 
 from engines.errors import EngineError
 from gateway.cli import (
+    capacity,
     chat,
     config,
     doctor,
@@ -37,7 +38,24 @@ from gateway.registry.load import RegistryError
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS = (serve, chat, models, ps, load, unload, pin, unpin, plan, leases, events, reload, config, inspect, doctor)
+COMMANDS = (
+    serve,
+    chat,
+    models,
+    ps,
+    load,
+    unload,
+    pin,
+    unpin,
+    plan,
+    capacity,
+    leases,
+    events,
+    reload,
+    config,
+    inspect,
+    doctor,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

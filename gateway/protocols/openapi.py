@@ -193,7 +193,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/openapi.json"): Operation("This document", {_JSON: {"type": "object"}}),
     ("GET", "/admin/status"): Operation("Budget, models, queue, leases and workers", _json("Status")),
     ("GET", "/admin/models"): Operation("What the residency knows of each model", _json("AdminModels")),
-    ("GET", "/admin/models/{id:path}"): Operation("The same of one", _json("AdminModel"), errors=(404, 405)),
+    ("GET", "/admin/models/{id:path}"): Operation(
+        "The same of one, with its capacity and scheduling", _json("AdminModelDetail"), errors=(404, 405)
+    ),
     ("GET", "/admin/leases"): Operation("The leases that are out", _json("Leases")),
     ("DELETE", "/admin/leases/{id}"): Operation("Ends a lease's requests", _json("Cancelled"), errors=(404,)),
     ("GET", "/admin/queue"): Operation("Who waits for a model", _json("Queue")),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from engines.wire import Band, Priority
 from gateway.errors import InvalidRequest
 from gateway.protocols import admin
 from gateway.protocols.envelopes import render
@@ -14,6 +15,7 @@ from gateway.protocols.openapi_anthropic import MESSAGES_ANSWERS
 from gateway.protocols.openapi_ollama import OLLAMA_ANSWERS
 from gateway.protocols.openapi_options import Schema
 from gateway.protocols.openapi_responses import RESPONSES_ANSWERS
+from gateway.protocols.scheduling import HISTOGRAMS, SCHEDULING
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
 from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
@@ -57,6 +59,30 @@ _CALL = _object(
         "id": _STRING,
         "type": {"const": "function"},
         "function": _object({"name": _STRING, "arguments": _STRING}),
+    }
+)
+_TOKENS: Schema = {"type": ["integer", "null"], "minimum": 0}
+_CAPACITY = _object(
+    {
+        "estimate": {"type": "boolean"},
+        "context": _TOKENS,
+        "grant_bytes": _COUNT,
+        "width": _TOKENS,
+        "queue_limit": _COUNT,
+        "rows": _array(_object({"rows": _COUNT, "tokens": _TOKENS})),
+    }
+)
+_NUMBER: Schema = {"type": "number"}
+_HISTOGRAM = _object(
+    {"count": _COUNT, "sum_s": _NUMBER, "buckets": _array(_object({"le_s": _NUMBER, "count": _COUNT}))}
+)
+_SCHEDULING = _object(
+    {
+        **dict.fromkeys(SCHEDULING, _NUMBER),
+        "band": {"enum": list(get_args(Band))},
+        "by_priority": _object(dict.fromkeys(get_args(Priority), _COUNT)),
+        "headroom_bytes": {"type": ["integer", "null"]},
+        **dict.fromkeys(HISTOGRAMS, _HISTOGRAM),
     }
 )
 _MESSAGE = _object(
@@ -170,6 +196,13 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "AdminModel": _fields(ModelStatistics, admin.MODEL),
+    "AdminModelDetail": _object(
+        {
+            **_fields(ModelStatistics, admin.MODEL)["properties"],
+            "capacity": _or_null(_CAPACITY),
+            "scheduling": _or_null(_SCHEDULING),
+        }
+    ),
     "AdminModels": _object({"models": _array(ref("AdminModel"))}),
     "QueueEntry": _fields(QueueStatistics, admin.QUEUE),
     "Queue": _object({"queue": _array(ref("QueueEntry"))}),

@@ -28,6 +28,7 @@ __all__ = [
     "Shutdown",
     "Tick",
     "Unpin",
+    "WidthChanged",
     "WorkerExited",
     "WorkerReady",
     "WorkerStarted",
@@ -181,6 +182,15 @@ class GrowRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WidthChanged:
+    """With another grant another number of rows may decode together: the queue's automatic cap follows."""
+
+    key: str
+    generation: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class OverheadMeasured:
     """Bytes taken by what is no resident (warm spares); and what an empty worker of a real model takes, once known.
 
@@ -265,6 +275,7 @@ Event = (
     | ReleaseObserved
     | MemoryReport
     | GrowRequest
+    | WidthChanged
     | OverheadMeasured
     | AdminLoad
     | AdminUnload

@@ -31,6 +31,8 @@ from gateway.residency.memory import MemoryDesk
 from gateway.residency.planner import Planner
 from gateway.residency.registry_desk import RegistryDesk
 from gateway.residency.room import Room
+from gateway.residency.scheduling import Capacity, estimated
+from gateway.residency.shared_policy import caller_limit
 from gateway.residency.states import Cause, State, Trigger
 from gateway.residency.statistics import Statistics, take_statistics
 from gateway.residency.timers import Timer, TimerKind
@@ -39,7 +41,7 @@ from gateway.residency.worker_desk import WorkerDesk
 
 __all__ = ["ModelManager"]
 
-_QUIET = (events.LeaseAdmitted, events.WorkerStarted, events.LoadProgress)
+_QUIET = (events.LeaseAdmitted, events.WorkerStarted, events.LoadProgress, events.WidthChanged)
 """Events that free no byte and no place: nothing is planned after them. The first comes with every request."""
 
 
@@ -76,6 +78,7 @@ class ModelManager:
             events.ReleaseObserved: workers.release_observed,
             events.MemoryReport: memory.report,
             events.GrowRequest: memory.ask,
+            events.WidthChanged: workers.width_changed,
             events.OverheadMeasured: memory.overhead,
             events.AdminLoad: admin.load,
             events.AdminUnload: admin.unload,
@@ -138,6 +141,16 @@ class ModelManager:
         """What a request for this id would lead to now, without doing it. ModelNotFound when there is no such id."""
         self._house.now = now
         return explain(self._house, self._room, model)
+
+    def estimate(self, model: str) -> Capacity | None:
+        """What its next load would hold, from its header; None of an id that is unknown or cannot be used."""
+        house = self._house
+        info = house.models.get(model)
+        if info is None or info.error is not None:
+            return None
+        resident = house.residents[info.resident_key]
+        limit = caller_limit(info, resident.width)
+        return estimated(resident.footprint, grant_bytes=resident.sizes.full, width=resident.width, queue_limit=limit)
 
     def check_integrity(self) -> None:
         """AssertionError when an invariant does not hold; between steps all of them do."""

@@ -30,6 +30,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engines.footprint import Footprint
 from gateway.errors import GatewayError
 from gateway.residency.backoff import Backoff
 from gateway.residency.callers import AdminCaller, LeaseRecord, UnloadCaller, Waiter
@@ -112,11 +113,16 @@ class ResidencyManager:
         return bool(self.house.pinned_ids(self))
 
     @property
+    def footprint(self) -> Footprint:
+        """The header's, as loads have corrected it."""
+        info = self.infos[0]
+        return self.house.learned.footprint(info.content_key, info.footprint)
+
+    @property
     def sizes(self) -> Sizes:
         """What its next load needs."""
         info = self.infos[0]
-        footprint = self.house.learned.footprint(info.content_key, info.footprint)
-        return Sizes.of(footprint, info.kv_grant_bytes, 0 if info.simulated else self.house.baseline_bytes)
+        return Sizes.of(self.footprint, info.kv_grant_bytes, 0 if info.simulated else self.house.baseline_bytes)
 
     @property
     def charge(self) -> int:

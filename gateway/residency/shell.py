@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
@@ -37,13 +37,14 @@ from gateway.residency.lease import Lease
 from gateway.residency.manager import ModelManager
 from gateway.residency.operators import Operators
 from gateway.residency.reload import Reload, read_changes
-from gateway.residency.statistics import BudgetStatistics, LeaseStatistics, ModelStatistics, QueueStatistics
+from gateway.residency.scheduling import ResidentScheduling
+from gateway.residency.snapshot import ResidencyStatistics, scheduling_of, take_snapshot
 from gateway.residency.tokenizer import Tokenizer
-from gateway.residency.worker_fleet import ProcessStatistics, WorkerFleet
+from gateway.residency.worker_fleet import WorkerFleet
 from gateway.residency.worker_process import WorkerCommand
 from gateway.settings import Settings
 
-__all__ = ["Residency", "ResidencyStatistics"]
+__all__ = ["Residency"]
 
 _TICK_S = 1.0
 _UNHEALTHY_S = 2.0
@@ -150,14 +151,11 @@ class Residency:
 
     def statistics(self) -> ResidencyStatistics:
         """A snapshot of now."""
-        statistics = self._manager.statistics(self._loop.time())
-        return ResidencyStatistics(
-            budget=statistics.budget,
-            models=statistics.models,
-            queue=statistics.queue,
-            leases=statistics.leases,
-            workers=self._fleet.statistics(),
-        )
+        return take_snapshot(self._manager, self._fleet, self._loop.time())
+
+    def scheduling(self, model: str) -> ResidentScheduling | None:
+        """Of one id, loaded or not; None where there is nothing to tell: it decodes no rows, or cannot be used."""
+        return scheduling_of(model, self._manager, self._fleet, self._loop.time())
 
     def check_integrity(self) -> None:
         """AssertionError when an invariant of the residency does not hold. For idle moments and tests."""
@@ -376,17 +374,6 @@ class Residency:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if at is None else self._loop.call_at(at, self._handle, core.Tick())
-
-
-@dataclass(frozen=True)
-class ResidencyStatistics:
-    """The manager's snapshot, and the processes as the system sees them."""
-
-    budget: BudgetStatistics
-    models: tuple[ModelStatistics, ...]
-    queue: tuple[QueueStatistics, ...]
-    leases: tuple[LeaseStatistics, ...]
-    workers: tuple[ProcessStatistics, ...]
 
 
 def _device_free(settings: Settings) -> Callable[[], int | None]:

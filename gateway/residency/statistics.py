@@ -11,6 +11,7 @@ from gateway.residency.callers import Waiter
 from gateway.residency.house import House
 from gateway.residency.queue import Entry
 from gateway.residency.resident import ResidencyManager
+from gateway.residency.shared_policy import caller_limit
 from gateway.residency.states import State
 from gateway.residency.values import ModelInfo
 
@@ -64,6 +65,8 @@ class ModelStatistics:
     expires_s: float | None = (
         None  # LOADED and DRAINING: until it is unloaded if nobody asks for it again; None: it is not
     )
+    key: str = ""  # of its resident; "" where that is forgotten, but for its bytes
+    queue_limit: int | None = None  # callers that may wait; None of a removed id
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,8 @@ def _row(house: House, id: str, resident: ResidencyManager | None, charged: int,
         shares=None if carrier == id else carrier,
         progress=current.progress if resident.state is State.LOADING else None,
         expires_s=_expires_s(house, resident),
+        key=resident.key,
+        queue_limit=None if info is None else caller_limit(info, resident.width),
     )
 
 

@@ -23,6 +23,7 @@ from gateway.residency.events import (
     LoadFailed,
     LoadProgress,
     ReleaseObserved,
+    WidthChanged,
     WorkerExited,
     WorkerReady,
     WorkerStarted,
@@ -111,6 +112,11 @@ class WorkerDesk:
             current.grant -= min(spare, -house.budget.available_bytes)
             resident.recharge()
             house.emit(SetGrant(resident.key, resident.generation, current.grant))
+
+    def width_changed(self, event: WidthChanged) -> None:
+        resident = self._current(event)
+        if resident is not None:
+            resident.width = event.width
 
     def failed(self, event: LoadFailed) -> None:
         resident = self._loading(event)

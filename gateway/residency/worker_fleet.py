@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from engines.wire import (
+    CapacityReport,
     GrowRequest,
     Hello,
     LoadFailed,
@@ -229,8 +230,10 @@ class WorkerFleet:
                 )
             case GrowRequest(bytes=byte_count, request_id=request_id):
                 self._emit(core.GrowRequest(key, generation, byte_count, request_id))
+            case CapacityReport(width=width):
+                self._emit(core.WidthChanged(key, generation, width))
             case _:
-                pass  # Closed: the exit that follows is what counts
+                pass  # SchedulingReport: the host keeps it; Closed: the exit that follows is what counts
 
     def exited(self, member: _Member, exit: WorkerExit) -> None:
         key, generation = member.key, member.generation

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from engines.wire import (
     Cancel,
+    CapacityReport,
+    CapacityRow,
     Close,
     Closed,
     DenyGrowth,
@@ -22,6 +24,7 @@ from engines.wire import (
     LoadProgress,
     MemoryReport,
     Ready,
+    SchedulingReport,
     SetCores,
     SetGrant,
     Shed,
@@ -38,7 +41,9 @@ from gateway.residency.worker_process import WorkerCommand, WorkerExit, WorkerPr
 
 __all__ = ["HostListener", "WorkerHost", "WorkerMessage"]
 
-WorkerMessage = Hello | LoadProgress | Ready | LoadFailed | MemoryReport | GrowRequest | Closed
+WorkerMessage = (
+    Hello | LoadProgress | Ready | LoadFailed | MemoryReport | GrowRequest | SchedulingReport | CapacityReport | Closed
+)
 """What a listener hears: everything but the events of requests, which go to their streams."""
 
 _EXIT_AFTER_EOF_S = 0.5
@@ -68,6 +73,9 @@ class WorkerHost:
         self.hello: Hello | None = None
         self.ready: Ready | None = None
         self.memory: MemoryReport | None = None
+        self.scheduling: SchedulingReport | None = None
+        self.capacity: tuple[CapacityRow, ...] = ()  # as was said last; of a worker that is ready
+        self.width = 0  # rows it decodes together at most, likewise
         self.exit: WorkerExit | None = None
         self.started_at = self._loop.time()
         self._cancel_timeout_s = cancel_timeout_s
@@ -173,8 +181,13 @@ class WorkerHost:
                 self.hello = message
             case Ready():
                 self.ready = message
+                self.capacity, self.width = message.capacity, message.width
             case MemoryReport():
                 self.memory = message
+            case SchedulingReport():
+                self.scheduling = message
+            case CapacityReport():
+                self.capacity, self.width = message.capacity, message.width
             case _:
                 pass
         if self.listener is not None:

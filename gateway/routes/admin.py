@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from gateway.errors import InvalidRequest, MethodNotAllowed, ModelNotFound
 from gateway.protocols import admin
+from gateway.protocols.scheduling import scheduling_objects
 from gateway.registry.load import RegistryError
 from gateway.routes.bodies import optional_json_bytes
 from gateway.routes.event_stream import EventStream
@@ -32,17 +33,18 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """GET /admin/models/{id}: one of them; also a removed one whose bytes are not back yet"""
+    """GET /admin/models/{id}: one of them, with its capacity; also a removed one whose bytes are not back yet"""
     services, name = services_of(request), request.path_params["id"]
     statistics = services.residency.statistics()
     found = admin.model_object(statistics, name)
     if found is None:
         try:
-            found = admin.model_object(statistics, services.catalog.resolve(name).id)
+            name = services.catalog.resolve(name).id
         except ModelNotFound:
             _refuse_get_of_verb(request, name)
             raise
-    return JSONResponse(found)
+        found = admin.model_object(statistics, name) or {}
+    return JSONResponse(found | scheduling_objects(services.residency.scheduling(name)))
 
 
 async def leases(request: Request) -> Response:

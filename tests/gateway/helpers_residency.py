@@ -26,6 +26,7 @@ from gateway.registry.catalog import ResolvedModel
 from gateway.residency.event_feed import EventFeed
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
+from gateway.residency.scheduling import ResidentScheduling
 from gateway.residency.values import AdminAnswer, UnloadMode
 
 __all__ = ["BOUND_S", "FakeLease", "FakeResidency", "FakeTokenizer", "delta", "failed", "finished"]
@@ -119,6 +120,7 @@ class FakeResidency:
         self.events = EventFeed()
         self.asked: list[tuple[str, ...]] = []  # by operators
         self.tokenizer = FakeTokenizer()
+        self.held_rows: ResidentScheduling | None = None
         self.snapshot: Any = SimpleNamespace(budget=None, models=(), queue=(), leases=(), workers=())
 
     @staticmethod
@@ -176,6 +178,9 @@ class FakeResidency:
 
     def statistics(self) -> Any:
         return self.snapshot
+
+    def scheduling(self, model: str) -> ResidentScheduling | None:
+        return self.held_rows
 
     def healthy(self, now: float) -> bool:
         return self.is_healthy

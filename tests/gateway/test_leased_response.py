@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from engines.wire import Admitted, Event, TextDelta, TextPrompt, TextRequest, TokenLogprob
-from gateway.errors import GatewayError, ModelTooLarge, ShuttingDown, WorkerDied
+from gateway.errors import GatewayError, ModelTooLarge, ServerOverloaded, ShuttingDown, WorkerDied
 from gateway.leased_response import MAX_CHOICES_AT_ONCE, LeasedResponse
 from gateway.metrics import Metrics
 from gateway.outbox import SEPARATE_PIECES
@@ -319,6 +319,25 @@ async def test_error_of_dead_worker_in_flight_is_not_to_be_retried() -> None:
     with pytest.raises(WorkerDied) as caught:
         await call.done()
     assert caught.value.retry is False
+
+
+async def test_error_of_memory_that_ran_out_in_flight_is_overload_and_not_to_be_retried() -> None:
+    call = Call(FakeResidency(failed("out_of_memory", "no room was left for this request")))
+    with pytest.raises(ServerOverloaded) as caught:
+        await call.done()
+    assert (caught.value.status, caught.value.retry) == (503, False)
+    assert caught.value.message == "no room was left for this request"
+
+
+async def test_queue_wait_is_counted_once_a_request_when_its_first_prompt_begins() -> None:
+    call = Call(FakeResidency(*[Admitted(request_id=1, prompt_tokens=3)] * 2, delta("a"), finished()))
+    never = Call(FakeResidency(finished()))
+    await call.done()
+    await never.done()
+    for each, count in ((call, 1.0), (never, None)):
+        samples = each.services.metrics.as_json()["innkeeper_queue_wait_seconds"]["samples"]
+        counts = {s["labels"]["model"]: s["value"] for s in samples if s["name"].endswith("_count")}
+        assert counts.get(each.response._model.id) == count
 
 
 async def test_error_when_worker_ends_without_terminal_event() -> None:

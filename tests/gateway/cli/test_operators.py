@@ -173,6 +173,42 @@ def test_plan_explains(inn: Inn) -> None:
     assert "the registry has" in inn.refused("plan", "nobody")
 
 
+CAPACITY = """
+memory: {budget: 10GiB, device: 16GiB}
+models:
+  - id: org/a
+    source: "sim:"
+    context: 4096
+    concurrency: 4
+    kv_grant: 64MiB
+    simulate: {weights: 1GiB, kv_per_token: 8KiB}
+  - {id: vectors, source: "sim:", simulate: {weights: 1GiB, task: embedding}}
+"""
+
+
+def test_capacity_is_an_estimate_until_the_model_is_loaded(inn: Inn) -> None:
+    inn.registry.write_text(CAPACITY)
+    inn.run("reload")
+    before = inn.json("capacity", "org/a")
+    deepest = [(row["rows"], row["tokens"]) for row in before.pop("rows")]
+    assert before == {
+        "model": "org/a", "state": "unloaded", "estimate": True, "context": 4096, "grant_bytes": 64 << 20, "width": None,
+        "queue_limit": 64,
+    }  # fmt: skip
+    assert [rows for rows, _ in deepest] == [1, 2, 4, 8, 16, 32] and deepest[0] == (1, 4096)
+    assert all(0 < tokens * rows <= 8192 for rows, tokens in deepest)  # 64 MiB at 8 KiB a token
+    text = inn.run("capacity", "org/a")
+    assert "from the file's header" in text and words(text)[-1] == ["32", str(deepest[-1][1])]
+    inn.run("load", "org/a")
+    after = inn.json("capacity", "org/a")
+    assert (after["state"], after["estimate"], after["grant_bytes"]) == ("loaded", False, 64 << 20)
+    assert after["queue_limit"] == max(16, 2 * after["width"])
+    text = inn.run("capacity", "org/a")
+    assert "estimate" not in text and f"{after['width']} rows decoded together at most" in text
+    assert "vectors has no capacity to show: a model for embedding" in inn.refused("capacity", "vectors")
+    assert "the registry has: org/a, vectors" in inn.refused("capacity", "nobody")
+
+
 def test_leases_are_listed_and_cancelled(inn: Inn) -> None:
     assert inn.run("leases") == "no leases: nobody uses a model now\n"
     with httpx.Client(base_url=inn.url) as client, _streaming(client):
@@ -256,7 +292,7 @@ def test_sighup_reloads_as_the_command_does(inn: Inn) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["ps", "load x", "unload x", "pin x", "unpin x", "plan x", "leases", "events", "reload"]
+    "command", ["ps", "load x", "unload x", "pin x", "unpin x", "plan x", "capacity x", "leases", "events", "reload"]
 )
 def test_commands_say_what_to_do_without_a_gateway_a_key_or_a_scope(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
