@@ -1,0 +1,108 @@
+"""Who waits, for how long and how it is seen, over real sockets with real workers and simulated models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.gateway.helpers_app import chat_body
+from tests.gateway.helpers_house import House, house
+from tests.gateway.helpers_residency import BOUND_S
+
+CHAT = "/v1/chat/completions"
+
+
+def registry(*models: str, rest: str = "") -> str:
+    lines = "\n".join(f"  - {{{model}}}" for model in models)
+    return f"memory: {{budget: 10GiB, device: 16GiB}}\n{rest}\nmodels:\n{lines}\n"
+
+
+def sim(name: str, simulate: str, keys: str = "") -> str:
+    return f'id: {name}, source: "sim:", simulate: {{{simulate}}}{", " + keys if keys else ""}'
+
+
+def metrics_of(text: str) -> dict[str, dict[str, float]]:
+    """Name → the labels but the model's, joined → value, of model ``a``."""
+    seen: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            if labels.pop("model", None) == "a":
+                seen.setdefault(sample.name, {})[" ".join(labels.values())] = sample.value
+    return seen
+
+
+async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
+    """What it answers once that is true; each round trip lets the workers go on."""
+    async with asyncio.timeout(BOUND_S):
+        while not (answer := await holds()):
+            pass
+    return answer
+
+
+async def one(running: House, model: str = "a") -> dict[str, Any]:
+    answer: dict[str, Any] = (await running.http.get(f"/admin/models/{model}")).json()
+    return answer
+
+
+def asking(running: House, **fields: Any) -> asyncio.Task[httpx.Response]:
+    return asyncio.create_task(running.http.post(CHAT, json=chat_body(**fields)))
+
+
+@asynccontextmanager
+async def streaming(running: House, **fields: Any) -> AsyncIterator[AsyncIterator[str]]:
+    """An answer under way; its lines."""
+    async with running.http.stream("POST", CHAT, json=chat_body(stream=True, **fields)) as answer:
+        assert answer.status_code == 200
+        lines = answer.aiter_lines()
+        await anext(lines)
+        yield lines
+
+
+async def test_full_queue_is_503_and_says_when_those_who_wait_will_have_been_served() -> None:
+    slow = sim("a", "weights: 1GiB, tokens_per_s: 50", "concurrency: 1, queue_limit: 2")
+    async with house(registry(slow)) as running:
+        assert (await running.http.post(CHAT, json=chat_body(max_tokens=76))).status_code == 200  # in 1.5 s at least
+        async with streaming(running):
+            waiting = [asking(running, max_tokens=1, priority=priority) for priority in ("batch", "interactive")]
+
+            async def both_wait() -> bool:
+                return len((await running.status())["leases"]) == 3
+
+            await until(both_wait)
+            answer = await running.http.post(CHAT, json=chat_body(max_tokens=1, stream=True))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_overloaded")
+            assert "2 requests wait for model 'a'" in answer.json()["error"]["message"]
+            assert 3 <= int(answer.headers["retry-after"]) <= 60 and "x-should-retry" not in answer.headers
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+        assert (await running.http.post(CHAT, json=chat_body(max_tokens=1))).status_code == 200
+
+
+async def test_interactive_request_loads_its_model_before_that_of_a_batch_request() -> None:
+    models = (
+        sim("a", "weights: 8GiB, tokens_per_s: 50"),
+        sim("b", "weights: 8GiB", "priority: batch"),
+        sim("c", "weights: 8GiB"),
+        sim("d", "weights: 8GiB"),
+    )
+
+    async with house(registry(*models)) as running:
+        async with streaming(running):
+            waiting = []
+            for count, fields in enumerate(
+                [{"model": "b"}, {"model": "c"}, {"model": "d", "priority": "interactive"}], start=1
+            ):
+                waiting.append(asking(running, max_tokens=1, **fields))
+
+                async def queued(count: int = count) -> bool:
+                    return len((await running.http.get("/admin/queue")).json()["queue"]) == count
+
+                await until(queued)
+            queue = (await running.http.get("/admin/queue")).json()["queue"]
+            assert [entry["model"] for entry in queue] == ["d", "c", "b"]
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 3
