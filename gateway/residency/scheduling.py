@@ -66,6 +66,7 @@ def estimated(footprint: Footprint, *, grant_bytes: int, width: int | None, queu
         bytes_per_token=footprint.kv_bytes_per_token,
         window_bytes_per_token=footprint.kv_window_bytes_per_token,
         window_tokens=footprint.kv_window_tokens,
+        state_bytes=footprint.state_bytes,
     )
     return Capacity(
         estimate=True,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from engines.scheduling.capacity import queue_cap
 from gateway.residency.values import ModelInfo
 
 __all__ = ["SharedPolicy"]
 
 _PRIORITIES = ("batch", "normal", "interactive")  # who goes first, as the registry names them
 _WIDTH_UNKNOWN_LIMIT = 64
-_LEAST_LIMIT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +49,4 @@ def caller_limit(info: ModelInfo, width: int | None) -> int:
     """
     if info.policy.queue_limit is not None:
         return max(1, info.policy.queue_limit)
-    return _WIDTH_UNKNOWN_LIMIT if width is None else max(_LEAST_LIMIT, 2 * width)
+    return _WIDTH_UNKNOWN_LIMIT if width is None else queue_cap(width)

@@ -44,6 +44,12 @@ def test_estimate_counts_a_window_as_a_window() -> None:
     assert dict(told.depths)[4] == 8192 and told.width == 3
 
 
+def test_estimate_counts_a_state_once_a_row() -> None:
+    footprint = Footprint(0, 0, 0, 8192, state_bytes=100 * KIB)
+    told = estimated(footprint, grant_bytes=500 * KIB, width=None, queue_limit=64)
+    assert dict(told.depths) == {1: 8192, 2: 8192, 4: 8192, 8: 0, 16: 0, 32: 0}
+
+
 def test_estimate_is_bounded_by_the_context_where_nothing_grows() -> None:
     told = estimated(Footprint(0, 0, 0, 1000), grant_bytes=1, width=None, queue_limit=64)
     assert {tokens for _, tokens in told.depths} == {1000}
