@@ -145,6 +145,5 @@ def _rates(report: SchedulingReport) -> dict[str, float]:
 
 
 def _add_histogram(family: HistogramMetricFamily, model: str, histogram: Histogram) -> None:
-    bounds = [f"{bound:g}" for bound in BOUNDS_S]
-    buckets = [*zip(bounds, histogram.counts, strict=True), ("+Inf", histogram.count)]
+    buckets = [*zip(map(str, BOUNDS_S), histogram.counts, strict=True), ("+Inf", histogram.count)]
     family.add_metric([model], buckets, histogram.sum_s)

@@ -65,7 +65,7 @@ def test_histograms_count_cumulatively_up_to_infinity() -> None:
     seen = samples_of(resident("a", report()))
     for name, within in (("queue_wait", 3.0), ("first_token", 700.0), ("inter_token", 0.02)):
         metric = f"innkeeper_worker_{name}_seconds"
-        counts = [seen[f"{metric}_bucket", (f"{bound:g}", "a")] for bound in BOUNDS_S]
+        counts = [seen[f"{metric}_bucket", (str(bound), "a")] for bound in BOUNDS_S]
         assert counts == [2 if bound >= within else 1 for bound in BOUNDS_S], name
         assert seen[f"{metric}_bucket", ("+Inf", "a")] == seen[f"{metric}_count", ("a",)] == 2
         assert seen[f"{metric}_sum", ("a",)] == within + 0.0005
