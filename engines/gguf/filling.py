@@ -219,9 +219,14 @@ class _LeafMaker:
             self._check(placement.weight, shapes[0], shape)
             return
         for info, got in zip(placement.weights, shapes, strict=True):
-            rows = got[-2] if len(got) > 1 else 0
-            if (*got[:-2], got[-1]) != (*shape[:-2], shape[-1]) or sum(each[-2] for each in shapes) != shape[-2]:
-                self._check(info, got, (*shape[:-2], shape[-2] - sum(each[-2] for each in shapes) + rows, shape[-1]))
+            if (*got[:-2], got[-1]) != (*shape[:-2], shape[-1]):
+                self._check(info, got, (*shape[:-2], got[-2], shape[-1]))
+        rows = [got[-2] for got in shapes]
+        if sum(rows) != shape[-2]:
+            names = ", ".join(f"'{info.name}'" for info in placement.weights)
+            raise CheckpointError(
+                f"{self._header.path}: tensors {names} have {rows} rows, the metadata makes them {shape[-2]} together"
+            )
 
     def _check(self, info: TensorInfo, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
         if found != shape:

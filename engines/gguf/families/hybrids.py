@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from engines.gguf.families.family import Family
+from engines.gguf.families.granitehybrid import GRANITEHYBRID
+from engines.gguf.families.lfm2 import LFM2, LFM2MOE
+from engines.gguf.families.mamba2 import MAMBA2
+from engines.gguf.families.nemotron_h import NEMOTRON_H, NEMOTRON_H_MOE
 from engines.gguf.families.qwen35 import QWEN3NEXT, QWEN35, QWEN35MOE
 
 __all__ = ["FAMILIES", "REFUSED"]
@@ -13,6 +17,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN35,
     QWEN35MOE,
     QWEN3NEXT,
+    LFM2,
+    LFM2MOE,
+    GRANITEHYBRID,
+    NEMOTRON_H,
+    NEMOTRON_H_MOE,
+    MAMBA2,
 )
 
 REFUSED: Final[dict[str, str]] = {}
