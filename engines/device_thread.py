@@ -19,9 +19,10 @@ from engines.device import MemoryProbe, check_backend, memory_probe, release_unu
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
 from engines.gatherer import Gatherer
 from engines.heap import trim_heap
-from engines.interface import BuildEngine, SharesCores, TextEngine
+from engines.interface import BuildEngine, SchedulesRows, SharesCores, TextEngine
 from engines.wire import (
     Admitted,
+    CapacityReport,
     Closed,
     Event,
     Failed,
@@ -85,6 +86,7 @@ class DeviceThread:
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # The rest belongs to the thread.
         self._engine: TextEngine | None = None
+        self._schedules: SchedulesRows | None = None  # the engine, where it does
         self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
         self._baseline = 0
         self._grown = 0  # the probe's last reading, beyond the baseline
@@ -97,6 +99,9 @@ class DeviceThread:
         self._last_step: float | None = None  # None: none since memory was last released
         self._next_trim = 0.0
         self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
+        self._capacity: CapacityReport | None = None  # the last one sent
+        self._scheduling_sent = 0.0
+        self._ran = False  # the engine was busy when its scheduling was last told, or has been since
         self._live: set[int] = set()
         self._admitted: set[int] = set()  # of the live ones
         self._gatherer = Gatherer()
@@ -156,6 +161,7 @@ class DeviceThread:
                 if self._can_step():
                     self._step()
                 self._ask_growth()
+                self._report_scheduling()
                 self._report_memory()
         except Exception as error:  # the worker's last act: every live request is answered, and the process exits
             logger.exception("the engine broke")
@@ -183,6 +189,7 @@ class DeviceThread:
     def _step(self) -> None:
         assert self._engine is not None
         events = self._engine.step()
+        self._ran = True
         self._post_events(events, rest=not self._engine.busy)
         self._last_step = time.monotonic()
 
@@ -255,6 +262,9 @@ class DeviceThread:
         if load.grant_bytes is not None:
             self._apply_grant(load.grant_bytes)
         info = self._engine.info
+        if isinstance(self._engine, SchedulesRows):
+            self._schedules = self._engine
+            self._capacity = _capacity(self._engine)
         self._on_ready(self._engine)
         ready = Ready(
             static_bytes=memory.static,
@@ -265,6 +275,7 @@ class DeviceThread:
             kernels=info.kernels,
             device=info.device,
             load_s=time.monotonic() - started,
+            capacity=() if self._capacity is None else self._capacity.capacity,
         )
         self._channel.post([encode_frame(ready)])
 
@@ -300,6 +311,7 @@ class DeviceThread:
             self._engine.set_grant(grant_bytes)
             self._apply_grant(grant_bytes)
             self._asked = None
+            self._report_capacity()
 
     def _deny_growth(self, request_id: int, most_bytes: int) -> None:
         if self._engine is not None:
@@ -324,6 +336,24 @@ class DeviceThread:
         elif growth is not None:
             self._channel.post([encode_frame(growth)])
         self._asked = growth
+
+    def _report_capacity(self) -> None:
+        if self._schedules is None:
+            return
+        capacity = _capacity(self._schedules)
+        if capacity != self._capacity:
+            self._channel.post([encode_frame(capacity)])
+        self._capacity = capacity
+
+    def _report_scheduling(self) -> None:
+        """Each second while the engine steps, and once when it has come to rest, though not at once where it rests often."""
+        if not self._ran or self._schedules is None:
+            return
+        now, busy = time.monotonic(), self._schedules.busy
+        if now - self._scheduling_sent < (_REPORT_S if busy else _READ_S) or not self._channel.has_room:
+            return
+        self._scheduling_sent, self._ran = now, busy
+        self._channel.post([encode_frame(self._schedules.scheduling())])
 
     def _apply_grant(self, grant_bytes: int) -> None:
         if self._probe is not None:
@@ -406,6 +436,10 @@ def _builder(load: LoadModel) -> BuildEngine:
         check_backend()  # before the import, which would only say that a library is missing
     module = importlib.import_module(module_name)
     return cast(BuildEngine, module.build)
+
+
+def _capacity(engine: SchedulesRows) -> CapacityReport:
+    return CapacityReport(capacity=engine.capacity, width=engine.info.width)
 
 
 def _changed(before: MemoryReport | None, now: MemoryReport) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from engines.wire import Event, GrowRequest, LoadModel, MemoryReport, TextRequest
+from engines.wire import CapacityRow, Event, GrowRequest, LoadModel, MemoryReport, SchedulingReport, TextRequest
 
 __all__ = [
     "BuildEngine",
@@ -28,6 +28,7 @@ __all__ = [
     "PreparesAtOnce",
     "ReportProgress",
     "RerankEngine",
+    "SchedulesRows",
     "SharesCores",
     "SttEngine",
     "TextEngine",
@@ -41,7 +42,7 @@ class EngineInfo:
 
     kv_bytes_per_token: int
     context: int  # tokens
-    width: int  # rows decoded together at most
+    width: int  # rows decoded together at most, as far as the grant now goes
     kernels: str  # "portable", "cpu-avx512", "cuda", "metal", "simulated"
     device: str  # "cpu" or "gpu"
 
@@ -107,6 +108,20 @@ class SharesCores(Protocol):
 
     def set_cores(self, cores: int) -> None:
         """This worker's share of the cores from now on. Device thread."""
+        ...
+
+
+@runtime_checkable
+class SchedulesRows(Engine, Protocol):
+    """An engine that decodes several rows together, and says how. Device thread."""
+
+    @property
+    def capacity(self) -> tuple[CapacityRow, ...]:
+        """What the grant holds now; empty where nothing bounds the KV."""
+        ...
+
+    def scheduling(self) -> SchedulingReport:
+        """Of now."""
         ...
 
 

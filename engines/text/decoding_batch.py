@@ -35,10 +35,9 @@ class DecodingBatch(GenerationBatch):
         self._first_reported = False
         super().__init__(*fields)  # calls _step to draw the first token
 
-    def history(self, index: int) -> tuple[int, ...]:
-        """A row's prompt and every token that has been reported of it."""
-        tokens = tuple(self.tokens[index])
-        return tokens if self.runs_ahead else (*tokens, cast(int, self._next_tokens[index].item()))
+    def settle(self) -> None:
+        """Waits for the tokens last drawn."""
+        mx.eval(self._next_tokens)
 
     def _step(self) -> tuple[list[int], list[mx.array]]:
         """Answers the next token of every row, and its score (None for a row that did not ask)."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import mlx.core as mx
 
-from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, RequestError
+from engines.errors import ContextLengthExceeded, EngineError, EngineFailed, OutOfMemory, RequestError
 from engines.gguf import kernels
 from engines.interface import EngineInfo
 from engines.scheduling.admission import KvAdmission, KvCost
+from engines.scheduling.capacity import decode_width, depths
 from engines.scheduling.pacing import Pacer
+from engines.scheduling.settings import SchedulingSettings
 from engines.text.adapt import FusedAttention
 from engines.text.batcher import Batcher, LanguageModel
 from engines.text.constraints.planner import ConstraintPlanner
@@ -19,16 +22,30 @@ from engines.text.constraints.vocabulary import GrammarVocabulary
 from engines.text.echo import EchoedPrompt
 from engines.text.logprobs import TokenScore
 from engines.text.preparation import PreparedText, PromptEncoder, RequestPreparer, Tokenizer
-from engines.text.row import Row, RowEvent, RowFailed, RowPrompt, RowRead, RowRefused, RowStarted, RowStopped, RowToken
+from engines.text.row import (
+    Row,
+    RowEvent,
+    RowFailed,
+    RowOutOfMemory,
+    RowPrompt,
+    RowRead,
+    RowRefused,
+    RowStarted,
+    RowStopped,
+    RowToken,
+)
+from engines.text.scheduling_report import scheduling_report
 from engines.text.sequence import TextSequence
 from engines.wire import (
     Admitted,
+    CapacityRow,
     Event,
     Failed,
     Finished,
     FinishReason,
     GrowRequest,
     MemoryReport,
+    SchedulingReport,
     TextRequest,
     TokenLogprob,
     TopLogprob,
@@ -39,23 +56,30 @@ __all__ = ["GgufTextEngine"]
 
 log = logging.getLogger(__name__)
 
+_TRANSIENT_SHARE = (
+    1 / 8
+)  # of the grant at most is kept for a step's temporaries: MLX's buffers are held within the rest
+
 
 class GgufTextEngine:
     """A :class:`engines.interface.TextEngine`.
 
-    Errors of one request end that request; an error of the model's forward pass ends all of them (``Failed``), and the next
-    step raises EngineFailed.
+    Errors of one request end that request. After a memory error all go on from what they have said. Any other error of the
+    model's forward pass ends all of them (``Failed``), and the next step raises EngineFailed.
 
     Args:
         model: the mlx-lm model.
         tokenizer: of the same checkpoint.
         chat: a chat prompt to token ids, by the model's template.
         eos_ids: every token that ends an answer.
-        info: what is announced; its width and context are obeyed.
+        info: what is announced; its context is obeyed, and its width as far as the grant holds so many rows.
         kv_cost: what a row's caches take.
         grant_bytes: what KV may hold; None: no bound.
-        pacer: whose turn it is, and the size of a prefill chunk.
+        scheduling: what an operator has set.
+        transient_bytes: what a step takes beside the KV while it runs.
+        pass_bytes: what a decode step reads however few rows it has; None: not known.
         runs_ahead: False where the model's kernels compute in the call (see :class:`Batcher`).
+        device_headroom: bytes that the device has left; None where it does not say.
     """
 
     def __init__(
@@ -68,22 +92,34 @@ class GgufTextEngine:
         kv_cost: KvCost,
         grant_bytes: int | None = None,
         *,
-        pacer: Pacer | None = None,
+        scheduling: SchedulingSettings | None = None,
+        transient_bytes: int = 0,
+        pass_bytes: int | None = None,
         runs_ahead: bool = True,
+        device_headroom: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._attention = FusedAttention()
         self._attention.open()
+        self._most_width = info.width
+        self._kv_cost = kv_cost
+        self._transient_bytes = transient_bytes
+        scheduling = scheduling or SchedulingSettings()
         self._info = info
+        self._info = replace(info, width=self._width(grant_bytes))
         self._tokenizer = tokenizer
         planner = ConstraintPlanner(GrammarVocabulary(tokenizer, eos_ids))
         self._preparer = RequestPreparer(tokenizer, chat, planner, info.context)
         self._batcher = Batcher(
             model,
-            width=info.width,
+            width=self._info.width,
             eos_ids=eos_ids,
-            admission=KvAdmission(kv_cost, grant_bytes),
-            pacer=pacer or Pacer(),
+            admission=KvAdmission(kv_cost, grant_bytes, self._transient(grant_bytes)),
+            pacer=Pacer(scheduling),
+            defer_ceiling_s=scheduling.defer_ceiling_s,
+            pass_bytes=pass_bytes,
+            measures_cost=True,
             runs_ahead=runs_ahead,
+            device_headroom=device_headroom,
         )
         self._sequences: dict[int, TextSequence] = {}
         self._ended: list[Event] = []  # events that the next step answers, and nothing else: the last ones of requests
@@ -92,6 +128,17 @@ class GgufTextEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
+
+    @property
+    def capacity(self) -> tuple[CapacityRow, ...]:
+        """What the grant holds."""
+        grant = self._batcher.admission.grant_bytes
+        if grant is None:
+            return ()
+        return tuple(CapacityRow(*depth) for depth in depths(self._kv_cost, grant, self._info.context))
+
+    def scheduling(self) -> SchedulingReport:
+        return scheduling_report(self._batcher)
 
     @property
     def busy(self) -> bool:
@@ -139,6 +186,7 @@ class GgufTextEngine:
                 constraint=prepared.constraint,
                 siblings=prepared.siblings,
                 scores_prompt=scores_prompt,
+                priority=prepared.priority,
             )
         )
 
@@ -179,7 +227,16 @@ class GgufTextEngine:
 
     def set_grant(self, grant_bytes: int) -> None:
         """Holds for rows that run too: the youngest give way, and start again when there is room."""
-        self._batcher.admission = replace(self._batcher.admission, grant_bytes=grant_bytes)
+        self._info = replace(self._info, width=self._width(grant_bytes))
+        reception = self._batcher.reception
+        reception.set_grant(grant_bytes, self._transient(grant_bytes))
+        reception.width = self._info.width
+
+    def _width(self, grant_bytes: int | None) -> int:
+        return decode_width(self._kv_cost, grant_bytes, self._info.context, self._most_width)
+
+    def _transient(self, grant_bytes: int | None) -> int:
+        return 0 if grant_bytes is None else min(self._transient_bytes, int(grant_bytes * _TRANSIENT_SHARE))
 
     def growth(self) -> GrowRequest | None:
         growth = self._batcher.growth()
@@ -192,8 +249,8 @@ class GgufTextEngine:
             self._ended += self._answer(event)
 
     def shed(self, byte_count: int) -> None:
-        """There are no prompt caches yet: only MLX's own unused buffers can be given back."""
-        mx.clear_cache()
+        """A prompt that is kept for siblings goes, and MLX's own unused buffers: there are no other caches yet."""
+        self._batcher.watch.shed()
 
     def memory(self) -> MemoryReport:
         return MemoryReport(
@@ -234,6 +291,8 @@ class GgufTextEngine:
                     return self._finish(sequence, "length")
                 case RowFailed(reason=reason):
                     return self._fail(sequence, RequestError(f"The answer was broken off: {reason}."))
+                case RowOutOfMemory():
+                    return self._fail(sequence, _out_of_memory(event))
                 case RowRefused():
                     return self._fail(sequence, _too_long_for_grant(event))
         except Exception as error:
@@ -309,6 +368,13 @@ class GgufTextEngine:
 
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _out_of_memory(event: RowOutOfMemory) -> OutOfMemory:
+    return OutOfMemory(
+        f"Memory ran out over this request, which had come to {event.held_tokens} tokens, after other requests had given way. "
+        "Try again later, shorten the prompt, or lower the model's kv_grant or context."
+    )
 
 
 def _too_long_for_grant(event: RowRefused) -> ContextLengthExceeded:

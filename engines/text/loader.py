@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import mlx.core as mx
+from collections.abc import Callable
 
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from engines.device import read_device
 from engines.errors import CheckpointError, GgufFormatError
+from engines.footprint import estimate
 from engines.gguf import kernels
 from engines.gguf.model import BuiltModel, build_model
 from engines.gguf.tokenizer import GgufTokenizer
@@ -22,6 +27,7 @@ __all__ = ["build"]
 # longer than most people have clients.
 _CPU_WIDTH = 8
 _GPU_WIDTH = 32
+_USABLE = 0.95  # of a GPU's memory: the rest is the driver's, and what its allocator cannot join
 
 
 def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
@@ -48,10 +54,39 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
         chat,
         tokenizer.eos_ids | chat.end_of_turn_ids(),
         info,
-        KvCost(built.kv_bytes_per_token, built.kv_window_bytes_per_token, built.kv_window_tokens, built.state_bytes),
+        _kv_cost(built),
         load.grant_bytes,
+        scheduling=spec.scheduling,
+        transient_bytes=estimate(header, context=spec.context, float_bytes=built.dtype.size).transient_bytes,
+        pass_bytes=sum(tensor.nbytes for tensor in header.tensors.values()),
         runs_ahead=kernels.backend().lazy,
+        device_headroom=_no_headroom if on_cpu else _device_headroom(),
     )
+
+
+def _kv_cost(built: BuiltModel) -> KvCost:
+    """What a row's caches take; those that keep tokens are of one size, but for their windows."""
+    layers = max(1, sum(hasattr(cache, "keys") for cache in make_prompt_cache(built.model)))
+    return KvCost(
+        built.kv_bytes_per_token,
+        built.kv_window_bytes_per_token,
+        built.kv_window_tokens,
+        built.state_bytes,
+        layer_bytes_per_token=(built.kv_bytes_per_token + built.kv_window_bytes_per_token) // layers,
+    )
+
+
+def _no_headroom() -> None:
+    """A CPU's memory is the whole machine's: there the grant alone bounds a worker."""
+
+
+def _device_headroom() -> Callable[[], int | None]:
+    """Bytes that a GPU has left beside this worker's arrays; what other processes hold of it is not seen."""
+    total = read_device().total_bytes
+    if total is None:
+        return _no_headroom
+    usable = int(total * _USABLE)
+    return lambda: max(0, usable - mx.get_active_memory())
 
 
 def _tokenizer(header: GgufHeader) -> GgufTokenizer:

@@ -51,6 +51,11 @@ class Prefill:
         return cast(list[Any], self._batch.prompt_cache)
 
     @property
+    def kv_bytes(self) -> int:
+        """Bytes that it holds now."""
+        return cast(int, sum(cache.nbytes for cache in self.cache))
+
+    @property
     def finished(self) -> bool:
         return self.done == len(self.row.tokens) - 1
 

@@ -21,6 +21,7 @@ from engines.text.sampling import SamplingParameters
 from engines.wire import (
     ChatPrompt,
     InfillPrompt,
+    Priority,
     Prompt,
     Reasoning,
     Sampling,
@@ -72,6 +73,7 @@ class PreparedText:
     one_call: bool  # the first call ends it
     shown: frozenset[int]  # control tokens that are marks to the reader of the answer
     constraint: ConstraintPlan | None  # what its answer is bound to
+    priority: Priority
 
     def parser(self) -> OutputParser | None:
         """A new one for the answer."""
@@ -140,6 +142,7 @@ class RequestPreparer:
             one_call=request.tools is not None and not request.tools.parallel,
             shown=self._shown(form.marks),
             constraint=self._planner.plan(request, form),
+            priority=request.priority,
         )
 
     def _spelled(self, marks: tuple[str, ...]) -> frozenset[int]:

@@ -6,11 +6,23 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from engines.scheduling.growth import OPEN_ANSWER, RowLengths
+from engines.scheduling.waiting import Priority
 from engines.text.constraints.row_constraint import ConstraintPlan
 from engines.text.logprobs import TokenScore
 from engines.text.sampling import SamplingParameters
 
-__all__ = ["Row", "RowEvent", "RowFailed", "RowPrompt", "RowRead", "RowRefused", "RowStarted", "RowStopped", "RowToken"]
+__all__ = [
+    "Row",
+    "RowEvent",
+    "RowFailed",
+    "RowOutOfMemory",
+    "RowPrompt",
+    "RowRead",
+    "RowRefused",
+    "RowStarted",
+    "RowStopped",
+    "RowToken",
+]
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,9 @@ class Row:
         answered: how many of ``tokens``, at their end, are of the answer.
         most_tokens: the longest that any grant could ever hold, once that is known.
         resumed: it has been preempted.
+        priority: its class among the rows that wait.
+        arrived_at: when it was submitted, in seconds of the batcher's clock.
+        said_at: when its last token was reported; None: there was none yet.
         waits_until: it outgrew the grant alone; without a larger one by then it ends where it is.
     """
 
@@ -46,6 +61,9 @@ class Row:
     most_tokens: int | None = None
     resumed: bool = False
     waits_until: float | None = None
+    priority: Priority = "normal"
+    arrived_at: float = 0.0
+    said_at: float | None = None
 
     @property
     def lengths(self) -> RowLengths:
@@ -122,6 +140,14 @@ class RowFailed:
 
 
 @dataclass(frozen=True)
+class RowOutOfMemory:
+    """The row was ended to save the others: memory ran out over it again, or nothing else was left to give way."""
+
+    id: int
+    held_tokens: int
+
+
+@dataclass(frozen=True)
 class RowRefused:
     """The row was not started: even alone it needs more KV cache than any grant could hold. Both in tokens."""
 
@@ -130,4 +156,4 @@ class RowRefused:
     granted_tokens: int
 
 
-RowEvent = RowStarted | RowPrompt | RowRead | RowToken | RowStopped | RowFailed | RowRefused
+RowEvent = RowStarted | RowPrompt | RowRead | RowToken | RowStopped | RowFailed | RowOutOfMemory | RowRefused

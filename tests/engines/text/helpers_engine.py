@@ -109,7 +109,7 @@ class ScriptModel:
 
     def __call__(self, tokens: mx.array, cache: Any) -> mx.array:
         if self.broken:
-            raise RuntimeError("out of memory")
+            raise RuntimeError("a kernel divided by zero")
         following = mx.minimum(tokens + 1, self.vocabulary - 1)
         return (following[:, :, None] == mx.arange(self.vocabulary)).astype(mx.float32) * 50
 
