@@ -27,7 +27,7 @@ from engines.interface import ReportProgress
 
 __all__ = ["fill"]
 
-_Part = tuple[mx.array, QuantType, mx.array | None]  # blocks, their type, bias
+_Part = tuple[mx.array, QuantType]  # blocks and their type
 
 
 def fill(
@@ -75,6 +75,7 @@ def fill(
         embedding = next(leaves[p.module] for p in placements if p.kind is SlotKind.EMBEDDING)
         leaves["lm_head"] = _tied_head(embedding)
         missing.clear()
+    missing = {name: value for name, value in missing.items() if not name.endswith(plan.stock_values)}
     if missing:
         raise CheckpointError(f"{header.path}: no tensor for {', '.join(missing)} of this architecture")
     model.update_modules(tree_unflatten(list(leaves.items())))
@@ -119,7 +120,8 @@ class _LeafMaker:
         parts = [self._part(placement, index) for index in range(len(placement.weights))]
         flipped = placement.kind is SlotKind.HEADS_FLIPPED
         self._check_parts(placement, parts, (*shape[:-2], shape[-1], shape[-2]) if flipped else shape)
-        leaves = [self._matrix(placement.kind, *part) for part in parts]
+        biases = [self._bias(placement, index, blocks) for index, (blocks, _) in enumerate(parts)]
+        leaves = [self._matrix(placement.kind, *part, bias) for part, bias in zip(parts, biases, strict=True)]
         return leaves[0] if len(leaves) == 1 else SideBySide(leaves)
 
     def parameter(self, placement: Placement, stock: mx.array, *, keeps: bool) -> mx.array:
@@ -147,27 +149,30 @@ class _LeafMaker:
                 return KQuantLinear(blocks, quant, bias)
 
     def _part(self, placement: Placement, index: int) -> _Part:
-        info, bias_info = placement.weights[index], placement.biases[index]
+        info = placement.weights[index]
         quant = self._tensors.quant(info.name)
         blocks = self._transformed(placement, info, self._tensors.blocks(info.name))
+        if placement.transform is not None:
+            blocks = mx.contiguous(blocks)  # which copies nothing of rows that lie together
         mx.eval(blocks)  # a view of rows; what is not evaluated would be copied
-        bias = None
-        if bias_info is not None:
-            bias = self._floats(placement, bias_info)
-            self._check(bias_info, tuple(bias.shape), tuple(blocks.shape[:-1]))
-        return blocks, quant, bias
+        return blocks, quant
+
+    def _bias(self, placement: Placement, index: int, blocks: mx.array) -> mx.array | None:
+        info = placement.biases[index]
+        if info is None:
+            return None
+        bias = self._floats(placement, info)
+        self._check(info, tuple(bias.shape), tuple(blocks.shape[:-1]))
+        return bias
 
     def _latent_kv(self, placement: Placement, shape: tuple[int, ...]) -> Any:
-        (keys, keys_type, _), (values, values_type, _) = (self._part(placement, index) for index in (0, 1))
+        (keys, keys_type), (values, values_type) = (self._part(placement, index) for index in (0, 1))
         key_info, value_info = placement.weights
-        latent, key_width = shape[1], keys_type.columns(keys.shape[-1])
-        if keys.ndim != 3 or values.ndim != 3:
-            self._fail(key_info if keys.ndim != 3 else value_info, "has not three axes")
-        heads = keys.shape[0]
-        width = shape[0] // heads
-        self._check(key_info, (*keys.shape[:2], key_width), (heads, latent, min(key_width, width)))
-        values_shape = (*values.shape[:2], values_type.columns(values.shape[-1]))
-        self._check(value_info, values_shape, (heads, width - key_width, latent))
+        heads, latent = self._plan.config["num_attention_heads"], shape[1]
+        key_width = self._plan.config["qk_nope_head_dim"]
+        self._check(key_info, _weights_shape(keys, keys_type), (heads, latent, key_width))
+        value_width = shape[0] // heads - key_width
+        self._check(value_info, _weights_shape(values, values_type), (heads, value_width, latent))
         return LatentKv(FlippedMultiLinear(keys, keys_type), KQuantMultiLinear(values, values_type))
 
     def _norm(self, placement: Placement, stock: Any) -> Any:
@@ -214,7 +219,7 @@ class _LeafMaker:
 
     def _check_parts(self, placement: Placement, parts: Sequence[_Part], shape: tuple[int, ...]) -> None:
         """The parts side by side have the shape of the stock weight."""
-        shapes = [(*blocks.shape[:-1], quant.columns(blocks.shape[-1])) for blocks, quant, _ in parts]
+        shapes = [_weights_shape(blocks, quant) for blocks, quant in parts]
         if len(shapes) == 1:
             self._check(placement.weight, shapes[0], shape)
             return
@@ -235,6 +240,10 @@ class _LeafMaker:
 
     def _fail(self, info: TensorInfo, what: str) -> None:
         raise CheckpointError(f"{self._header.path}: tensor '{info.name}' {what}")
+
+
+def _weights_shape(blocks: mx.array, quant: QuantType) -> tuple[int, ...]:
+    return (*blocks.shape[:-1], quant.columns(blocks.shape[-1]))
 
 
 def _factored_ropes(header: GgufHeader, tensors: TensorFile, factors: RopeFactors, plan: Plan) -> dict[str, Any]:

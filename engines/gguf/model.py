@@ -117,9 +117,10 @@ def _stock_model(plan: Plan, placements: Sequence[Placement]) -> Any:
         model.sanitize({})
     if plan.stand_ins is not None:
         importlib.import_module(f"engines.gguf.stand_ins.{plan.stand_ins}").adapt(model, plan)
+    modules = dict(model.named_modules()) if plan.attributes else {}
     for path, value in plan.attributes.items():
         owner, _, name = path.rpartition(".")
-        setattr(dict(model.named_modules())[owner], name, value)
+        setattr(modules[owner], name, value)
     return model
 
 

@@ -72,6 +72,7 @@ class Plan:
     state_numbers: int = 0  # kept a row by layers that have a state instead of tokens, whatever its length
     state_float32: int = 0  # kept a row beside them, in float32 whatever activations are
     chunk_float32: int = 0  # numbers that such layers take while a chunk of a prompt is read, in one layer at a time
+    stock_values: tuple[str, ...] = ()  # ends of paths of parameters that keep the stock value where the file has none
     most_rows: int | None = None  # of a batch; 1 where the stock class is wrong for more
     stand_ins: str | None = (
         None  # the module of ``engines.gguf.stand_ins`` that changes the stock model before it is filled
@@ -124,7 +125,9 @@ def decoder_plan(
     """
     parameters = checkpoint.parameters
     hidden = parameters.integer("embedding_length")
-    layers = parameters.integer("block_count")
+    blocks = parameters.integer("block_count")
+    further = parameters.integer("nextn_predict_layers", 0, least=0, most=blocks - 1)  # their blocks are the last
+    layers = blocks - further
     heads = parameters.integer("attention.head_count", most=_MOST_HEADS)
     kv_heads = parameters.integer("attention.head_count_kv", heads, most=heads)
     if heads % kv_heads:
@@ -150,7 +153,7 @@ def decoder_plan(
         "rope_scaling": stock_scaling(parameters, checkpoint.trained_context, scalings),
         "tie_word_embeddings": f"{HEAD}.weight" not in checkpoint.header.tensors,
     }
-    return Plan(config, checkpoint.served_context, (None,) * layers)
+    return Plan(config, checkpoint.served_context, (None,) * layers, spare_blocks=further)
 
 
 def whole_head_rope(checkpoint: Checkpoint, plan: Plan, *, traditional: bool) -> Plan:

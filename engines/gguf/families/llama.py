@@ -1,4 +1,4 @@
-"""llama: Llama 1 to 3, Mistral, SmolLM and SmolLM2, and all that was converted under this name.
+"""llama: Llama 1 to 3, Mistral, Mixtral (``mixtral.py``), SmolLM and SmolLM2, and all that was converted under this name.
 
 The converter reorders the rows of Q and K, head by head, so that features which are rotated together are neighbours. The
 stock class is told so (``rope_traditional``) instead of the rows being put back: attention sums over a head's features, so
@@ -19,12 +19,15 @@ from engines.gguf.families.family import (
     whole_head_rope,
     window_everywhere,
 )
+from engines.gguf.families.mixtral import mixtral_plan
 from engines.gguf.names import Slot, SlotKind
 
 __all__ = ["LLAMA"]
 
 
 def _plan(checkpoint: Checkpoint) -> Plan:
+    if checkpoint.parameters.integer("expert_count", 0, least=0):
+        return mixtral_plan(checkpoint)
     plan = decoder_plan(checkpoint, LLAMA.model_type)
     plan = replace(plan, config=plan.config | {"rope_traditional": True})
     return window_everywhere(checkpoint, whole_head_rope(checkpoint, plan, traditional=True))

@@ -20,15 +20,19 @@ __all__ = [
     "GATED",
     "NORMS",
     "QK_NORMS",
+    "ROUTED",
     "SIGMOID",
     "SOFTMAX",
     "SOFTMAX_OF_CHOSEN",
     "WHOLE",
     "Experts",
+    "correction_bias",
+    "dense_and_routed",
     "expect_gating",
     "expert_slots",
     "experts_of",
     "gated_slots",
+    "groups_of",
 ]
 
 SOFTMAX: Final = 1
@@ -83,6 +87,26 @@ def expert_slots(
     return (Slot("blk.{i}.ffn_gate_inp", f"{block}.{router}", bias=bias, only=only), *parts)
 
 
+def correction_bias(parameter: str, only: str | None = None) -> Slot:
+    """What is added to an expert's score when experts are chosen, but not to its weight; not all files have it, and the plan says
+    in ``stock_values`` that the stock class's zeros will do."""
+    return Slot("blk.{i}.exp_probs_b.bias", parameter, SlotKind.PARAMETER, optional=True, only=only)
+
+
+def dense_and_routed(layers: int, dense: int) -> dict[str, range]:
+    """The sets of layers ``dense``, the first ones, and ``routed``, the others."""
+    return {"dense": range(min(dense, layers)), "routed": range(min(dense, layers), layers)}
+
+
+ROUTED: Final = (
+    Slot("blk.{i}.ffn_gate_inp.weight", "model.layers.{i}.mlp.gate.weight", SlotKind.PARAMETER, only="routed"),
+    correction_bias("model.layers.{i}.mlp.gate.e_score_correction_bias", only="routed"),
+    *expert_slots("model.layers.{i}.mlp", only="routed")[1:],
+    *gated_slots("model.layers.{i}.mlp.shared_experts", "_shexp", only="routed", optional=True),
+)
+"""A routed block of DeepSeek's form, whose router is a module that holds its weight itself."""
+
+
 @dataclass(frozen=True)
 class Experts:
     """How many experts there are, and how wide."""
@@ -114,3 +138,12 @@ def expect_gating(parameters: Hyperparameters, kind: int) -> None:
     """Refuses a router whose weights come about otherwise than the stock class's, where the file says how."""
     if parameters.integer("expert_gating_func", kind, least=0, most=16) not in (0, kind):
         raise parameters.refusal("expert_gating_func", f"only {kind} is supported here")
+
+
+def groups_of(parameters: Hyperparameters, experts: Experts) -> dict[str, int]:
+    """``n_group`` and ``topk_group`` of a stock configuration. CheckpointError when the groups do not divide the experts."""
+    groups = parameters.integer("expert_group_count", 1, least=0, most=experts.count) or 1
+    used = parameters.integer("expert_group_used_count", groups, least=0, most=groups) or groups
+    if experts.count % groups:
+        raise parameters.error("expert_group_count", f"is {groups}, which does not divide {experts.count} experts")
+    return {"n_group": groups, "topk_group": used}

@@ -1,0 +1,220 @@
+"""deepseek2: DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash, and others whose keys and values come out of a latent.
+
+The router's scores choose the class: softmax ``deepseek_v2``, which caches keys and values of all heads; sigmoids
+``deepseek_v3``, which caches the latent, or ``glm4_moe_lite``, which is the same with the file's epsilon in the latents' norms,
+where ``deepseek_v3`` has one millionth.
+
+Current files hold the matrix that expands the latent as two tensors, K transposed (``attn_k_b``, ``attn_v_b``); older ones as one
+(``attn_kv_b``) in ``deepseek_v2``'s order. Either is used as it lies. Features that are rotated together are neighbours, as in the
+stock classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engines.gguf.families.family import Checkpoint, Family, Plan, vocabulary_rows
+from engines.gguf.families.moe import (
+    NORMS,
+    ROUTED,
+    SIGMOID,
+    SOFTMAX,
+    WHOLE,
+    dense_and_routed,
+    experts_of,
+    gated_slots,
+    groups_of,
+)
+from engines.gguf.names import HEAD, Slot, SlotKind
+from engines.gguf.rope_scaling import stock_scaling
+
+__all__ = ["DEEPSEEK2"]
+
+_MOST: Final = 4096  # heads, and features of one
+_FIXED_EPSILON: Final = 1e-6  # of the latents' norms in deepseek_v2 and deepseek_v3
+_GLM_LITE: Final = ((47, 48), 154880)  # blocks and vocabulary of files that do not say how their router scores
+_LOG_MULTIPLIER: Final = 0.1  # the converter has multiplied mscale_all_dim by it
+
+_ATTENTION: Final = "model.layers.{i}.self_attn"
+
+
+def _plan(checkpoint: Checkpoint) -> Plan:
+    parameters, header = checkpoint.parameters, checkpoint.header
+    blocks = parameters.integer("block_count")
+    further = parameters.integer("nextn_predict_layers", 0, least=0, most=blocks - 1)
+    layers = blocks - further
+    vocabulary = vocabulary_rows(header)
+    epsilon = parameters.number("attention.layer_norm_rms_epsilon")
+    sigmoid = _gating(checkpoint, blocks, vocabulary) == SIGMOID
+    is_split = parameters.has("attention.key_length_mla") or "blk.0.attn_k_b.weight" in header.tensors
+    same_epsilon = math.isclose(epsilon, _FIXED_EPSILON, rel_tol=1e-3)
+    if sigmoid:
+        model_type = "deepseek_v3" if same_epsilon else "glm4_moe_lite"
+    else:
+        model_type = "deepseek_v2"
+        if not same_epsilon and parameters.has("attention.q_lora_rank"):
+            raise parameters.refusal("attention.layer_norm_rms_epsilon", f"only {_FIXED_EPSILON} is supported here")
+    config: dict[str, Any] = {
+        "model_type": model_type,
+        "vocab_size": vocabulary,
+        "hidden_size": parameters.integer("embedding_length"),
+        "intermediate_size": parameters.integer("feed_forward_length"),
+        "num_hidden_layers": layers,
+        "rms_norm_eps": epsilon,
+        "max_position_embeddings": checkpoint.trained_context,
+        "rope_theta": parameters.number("rope.freq_base", 10000.0),
+        "rope_scaling": _scaling(checkpoint, model_type),
+        "tie_word_embeddings": f"{HEAD}.weight" not in header.tensors,
+        **_attention(checkpoint, is_split),
+        **_experts(checkpoint, sigmoid),
+    }
+    if sigmoid:
+        numbers = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    else:
+        width = config["qk_nope_head_dim"] + config["qk_rope_head_dim"] + config["v_head_dim"]
+        numbers = config["num_attention_heads"] * width
+    return Plan(
+        config,
+        checkpoint.served_context,
+        (None,) * layers,
+        slots=(*_SLOTS, *(_queries(config)), *_expansion(sigmoid, is_split)),
+        layers=dense_and_routed(layers, config["first_k_dense_replace"]),
+        spare_blocks=further,
+        kv_numbers=(numbers,) * layers,
+        stock_values=("e_score_correction_bias",),
+    )
+
+
+def _gating(checkpoint: Checkpoint, blocks: int, vocabulary: int) -> int:
+    parameters = checkpoint.parameters
+    found = parameters.integer("expert_gating_func", 0, least=0, most=16)
+    if found == 0:
+        glm_lite = blocks in _GLM_LITE[0] and vocabulary == _GLM_LITE[1]
+        return SIGMOID if glm_lite or not parameters.has("expert_count") else SOFTMAX
+    if found not in (SIGMOID, SOFTMAX):
+        raise parameters.refusal("expert_gating_func", f"{SOFTMAX} and {SIGMOID} are supported here")
+    return found
+
+
+def _attention(checkpoint: Checkpoint, is_split: bool) -> dict[str, Any]:
+    """Sizes of heads. Files with the split expansion describe attention as it is computed from the latent, with one KV head, and
+    give the heads' own sizes apart."""
+    parameters = checkpoint.parameters
+    heads = parameters.integer("attention.head_count", most=_MOST)
+    latent = parameters.integer("attention.kv_lora_rank")
+    rotated = parameters.integer("rope.dimension_count", most=_MOST)
+    if is_split:
+        parameters.expect("attention.head_count_kv", 1)
+        parameters.expect("attention.key_length", latent + rotated)
+        parameters.expect("attention.value_length", latent)
+    else:
+        parameters.expect("attention.head_count_kv", heads)
+    suffix = "_mla" if is_split else ""
+    key = parameters.integer(f"attention.key_length{suffix}", most=_MOST)
+    value = parameters.integer(f"attention.value_length{suffix}", most=_MOST)
+    if key <= rotated or rotated % 2:
+        raise parameters.error("rope.dimension_count", f"is {rotated}, of keys of {key}")
+    return {
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "kv_lora_rank": latent,
+        "q_lora_rank": parameters.integer("attention.q_lora_rank", 0, least=0) or None,
+        "qk_rope_head_dim": rotated,
+        "qk_nope_head_dim": key - rotated,
+        "v_head_dim": value,
+    }
+
+
+def _experts(checkpoint: Checkpoint, sigmoid: bool) -> dict[str, Any]:
+    parameters = checkpoint.parameters
+    layers = parameters.integer("block_count")
+    if not parameters.integer("expert_count", 0, least=0):
+        parameters.integer("expert_feed_forward_length", 1)  # written for models without experts too
+        parameters.expect("leading_dense_block_count", layers)
+        return {"n_routed_experts": None, "n_shared_experts": None, "first_k_dense_replace": layers}
+    experts = experts_of(checkpoint)
+    normalised = parameters.flag("expert_weights_norm", False)
+    groups = groups_of(parameters, experts)
+    if not sigmoid and normalised:
+        raise parameters.refusal("expert_weights_norm", "weights that are normalised are not supported here")
+    by_softmax = "group_limited_greedy" if groups["topk_group"] < groups["n_group"] else "greedy"
+    return {
+        "n_routed_experts": experts.count,
+        "num_experts_per_tok": experts.used,
+        "moe_intermediate_size": experts.width,
+        "n_shared_experts": parameters.integer("expert_shared_count", 0, least=0) or None,
+        "first_k_dense_replace": parameters.integer("leading_dense_block_count", 0, least=0),
+        "norm_topk_prob": normalised,
+        "routed_scaling_factor": parameters.number("expert_weights_scale", 1.0),
+        "topk_method": "noaux_tc" if sigmoid else by_softmax,
+        "scoring_func": "sigmoid" if sigmoid else "softmax",
+        **groups,
+    }
+
+
+def _scaling(checkpoint: Checkpoint, model_type: str) -> dict[str, Any] | None:
+    """The rotary scaling. ``yarn_log_multiplier`` stands for ``mscale_all_dim``, with which attention is scaled; ``mscale`` is
+    the same in all models that have it, so that what is rotated keeps its magnitude."""
+    parameters = checkpoint.parameters
+    scaling = stock_scaling(parameters, checkpoint.trained_context, ("yarn",))
+    if scaling is None:
+        # deepseek_v2 always has a scaling; by one it changes nothing.
+        return {"factor": 1.0, "type": "yarn"} if model_type == "deepseek_v2" else None
+    multiplier = parameters.any_number("rope.scaling.yarn_log_multiplier", 0.0) / _LOG_MULTIPLIER
+    if multiplier:
+        scaling |= {"mscale": multiplier, "mscale_all_dim": multiplier}
+    return scaling
+
+
+def _queries(config: Mapping[str, Any]) -> tuple[Slot, ...]:
+    if config["q_lora_rank"] is None:
+        return (Slot("blk.{i}.attn_q", f"{_ATTENTION}.q_proj"),)
+    return (
+        Slot("blk.{i}.attn_q_a", f"{_ATTENTION}.q_a_proj", bias=True),
+        Slot("blk.{i}.attn_q_a_norm", f"{_ATTENTION}.q_a_layernorm", SlotKind.NORM),
+        Slot("blk.{i}.attn_q_b", f"{_ATTENTION}.q_b_proj"),
+    )
+
+
+def _expansion(by_head: bool, is_split: bool) -> tuple[Slot, ...]:
+    """The matrix that expands the latent: one of each head, or one of all."""
+    if not by_head:
+        stems = ("blk.{i}.attn_k_b", "blk.{i}.attn_v_b") if is_split else "blk.{i}.attn_kv_b"
+        kind = SlotKind.LATENT_KV if is_split else SlotKind.LINEAR
+        return (Slot(stems, f"{_ATTENTION}.kv_b_proj", kind),)
+    if is_split:
+        return (
+            Slot("blk.{i}.attn_k_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS),
+            Slot("blk.{i}.attn_v_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS),
+        )
+    return (
+        Slot("blk.{i}.attn_kv_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS_FLIPPED, transform=_keys_of_heads),
+        Slot("blk.{i}.attn_kv_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS, transform=_values_of_heads),
+    )
+
+
+def _keys_of_heads(array: Any, config: Mapping[str, Any]) -> Any:
+    return _heads(array, config)[:, : config["qk_nope_head_dim"]]
+
+
+def _values_of_heads(array: Any, config: Mapping[str, Any]) -> Any:
+    return _heads(array, config)[:, config["qk_nope_head_dim"] :]
+
+
+def _heads(array: Any, config: Mapping[str, Any]) -> Any:
+    return array.reshape(config["num_attention_heads"], -1, array.shape[-1])
+
+
+_SLOTS: Final = (
+    *WHOLE,
+    *NORMS,
+    Slot("blk.{i}.attn_kv_a_mqa", f"{_ATTENTION}.kv_a_proj_with_mqa", bias=True),
+    Slot("blk.{i}.attn_kv_a_norm", f"{_ATTENTION}.kv_a_layernorm", SlotKind.NORM),
+    Slot("blk.{i}.attn_output", f"{_ATTENTION}.o_proj", bias=True),
+    *gated_slots("model.layers.{i}.mlp", only="dense"),
+    *ROUTED,
+)
+
+DEEPSEEK2 = Family(architecture="deepseek2", model_type="deepseek_v3", slots=_SLOTS, plan=_plan, gate="silu")

@@ -1,0 +1,72 @@
+"""glm4moe: GLM 4.5 and 4.6 (and Air), with a few dense blocks first, then experts chosen by biased sigmoids and a shared one.
+
+The blocks that predict further tokens, at the end of the file, are left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan
+from engines.gguf.families.moe import (
+    ATTENTION,
+    QK_NORMS,
+    ROUTED,
+    SIGMOID,
+    WHOLE,
+    dense_and_routed,
+    expect_gating,
+    experts_of,
+    gated_slots,
+    groups_of,
+)
+from engines.gguf.names import Slot, SlotKind
+
+__all__ = ["GLM4MOE"]
+
+
+def _plan(checkpoint: Checkpoint) -> Plan:
+    parameters = checkpoint.parameters
+    plan = decoder_plan(checkpoint, GLM4MOE.model_type, scalings=())
+    head_dim, layers = plan.config["head_dim"], plan.config["num_hidden_layers"]
+    experts = experts_of(checkpoint)
+    expect_gating(parameters, SIGMOID)
+    dense = parameters.integer("leading_dense_block_count", 0, least=0)
+    config = plan.config | {
+        "n_routed_experts": experts.count,
+        "num_experts_per_tok": experts.used,
+        "moe_intermediate_size": experts.width,
+        "n_shared_experts": parameters.integer("expert_shared_count", 0, least=0) or None,
+        "first_k_dense_replace": dense,
+        "norm_topk_prob": parameters.flag("expert_weights_norm", False),
+        "routed_scaling_factor": parameters.number("expert_weights_scale", 1.0),
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in checkpoint.header.tensors,
+        "attention_bias": False,  # where there are biases, the leaves have them
+        "partial_rotary_factor": parameters.integer("rope.dimension_count", head_dim, most=head_dim)
+        / head_dim
+        * (1 + 2**-40),  # the stock class multiplies it back, and rounds down
+        **groups_of(parameters, experts),
+    }
+    return replace(
+        plan,
+        config=config,
+        layers=dense_and_routed(layers, dense),
+        stock_values=("e_score_correction_bias",),
+    )
+
+
+GLM4MOE = Family(
+    architecture="glm4moe",
+    model_type="glm4_moe",
+    slots=(
+        *WHOLE,
+        *ATTENTION,
+        *(replace(slot, optional=True) for slot in QK_NORMS),
+        Slot("blk.{i}.attn_norm", "model.layers.{i}.input_layernorm", SlotKind.NORM),
+        Slot("blk.{i}.post_attention_norm", "model.layers.{i}.post_attention_layernorm", SlotKind.NORM),
+        *gated_slots("model.layers.{i}.mlp", only="dense"),
+        *ROUTED,
+    ),
+    plan=_plan,
+    gate="silu",
+)
