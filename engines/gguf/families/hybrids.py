@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from engines.gguf.families.falcon_h1 import FALCON_H1
 from engines.gguf.families.family import Family
 from engines.gguf.families.granitehybrid import GRANITEHYBRID
+from engines.gguf.families.kimi_linear import KIMI_LINEAR
 from engines.gguf.families.lfm2 import LFM2, LFM2MOE
 from engines.gguf.families.mamba2 import MAMBA2
 from engines.gguf.families.nemotron_h import NEMOTRON_H, NEMOTRON_H_MOE
@@ -22,7 +24,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     GRANITEHYBRID,
     NEMOTRON_H,
     NEMOTRON_H_MOE,
+    FALCON_H1,
     MAMBA2,
+    KIMI_LINEAR,
 )
 
 REFUSED: Final[dict[str, str]] = {}

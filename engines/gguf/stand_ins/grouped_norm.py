@@ -28,7 +28,7 @@ class GroupedGatedNorm(Module):
         self.eps = eps
         self._groups = groups
 
-    def __call__(self, x: mx.array, gate: mx.array) -> mx.array:
+    def __call__(self, x: mx.array, gate: mx.array) -> Any:
         gated: Any = silu(gate) * x
         grouped = gated.reshape(*x.shape[:-1], self._groups, -1)
         return self.weight * mx.fast.rms_norm(grouped, None, self.eps).reshape(x.shape)

@@ -91,7 +91,7 @@ def interleaved(rows: Array, heads: int) -> Array:
 
 
 def converted(weights: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
-    tensors = {}
+    tensors: dict[str, Array] = {}
     for name, own, value in renamed(weights, NAMES):
         if own.startswith("mamba."):
             value = mamba2_converted(own.removeprefix("mamba."), value, 1)
@@ -123,6 +123,7 @@ CASES = [
     replace(
         DENSE,
         id="granitehybrid-rotated",
+        light=True,
         config=CONFIG | {"position_embedding_type": "rope", "rope_theta": 10000.0, "mamba_conv_bias": False},
         metadata=METADATA | {"rope.scaling.finetuned": True, "context_length": 256},
     ),

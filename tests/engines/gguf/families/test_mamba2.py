@@ -87,6 +87,7 @@ CASES = [
     replace(
         CASE,
         id="mamba2-groups-tied",
+        light=True,
         proof="as the others, with the stock gated norm taken a group at a time",
         config=CONFIG | {"n_groups": 2, "tie_word_embeddings": True, "use_conv_bias": False},
         metadata=METADATA | {"ssm.group_count": 2},

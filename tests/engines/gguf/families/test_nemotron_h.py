@@ -130,6 +130,7 @@ CASES = [
     replace(
         EXPERTS,
         id="nemotron_h_moe-latent",
+        light=True,
         config=MIXTURE | {"moe_latent_size": 32, "norm_topk_prob": False},
         metadata=MIXTURE_METADATA | {"moe_latent_size": 32, "expert_weights_norm": False},
     ),

@@ -119,7 +119,7 @@ def in_turns(value: Array, width: int, axis: int = 0) -> Array:
 
 def converted(weights: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
     keys = 2 * KEY_HEADS * WIDTH
-    tensors = {}
+    tensors: dict[str, Array] = {}
     for name, own, value in renamed(weights, NAMES):
         match own.removeprefix("linear_attn.").removesuffix(".weight"):
             case "in_proj_qkv":
@@ -189,6 +189,7 @@ CASES = [
     replace(
         DENSE,
         id="qwen35-tied-one-value-head-a-key-head",
+        light=True,
         config=CONFIG | {"tie_word_embeddings": True, "linear_num_value_heads": KEY_HEADS, "num_hidden_layers": 2},
         metadata=DENSE_METADATA
         | {"ssm.time_step_rank": KEY_HEADS, "ssm.inner_size": KEY_HEADS * WIDTH, "block_count": 2},
@@ -229,7 +230,7 @@ def test_blocks_that_predict_further_tokens_are_left_alone(tmp_path: Path) -> No
         "blk.4.attn_norm.weight": ("F32", np.ones(64, np.float32)),
         "blk.4.nextn.eh_proj.weight": tensors["output.weight"],
     }
-    told = {
+    told: dict[str, Any] = {
         "block_count": 5,
         "nextn_predict_layers": 1,
         "attention.recurrent_layers": [True, False, True, False, False],
