@@ -139,6 +139,17 @@ class Hyperparameters:
             raise self.error(key, f"has {len(numbers)} elements for {count} layers")
         return numbers[:count]
 
+    def numbers(self, key: str, count: int) -> list[float] | None:
+        """An array of ``count`` numbers, which may be infinite; None when the key is absent. CheckpointError for anything else."""
+        value = self._metadata.get(self._prefix + key)
+        self._read.add(key)
+        if value is None:
+            return None
+        elements = value.tolist() if isinstance(value, GgufArray) else []
+        if len(elements) != count or not all(isinstance(each, float) and not math.isnan(each) for each in elements):
+            raise self.error(key, f"is not an array of {count} numbers")
+        return elements
+
     def has(self, key: str) -> bool:
         """Whether the key is there; this does not count as reading it."""
         return self._prefix + key in self._metadata

@@ -16,6 +16,7 @@ __all__ = [
     "compose",
     "expert_rows",
     "halves_of_heads",
+    "item",
     "log_negative",
     "minus_one",
     "plus_one",
@@ -49,6 +50,17 @@ def rows(start: Size, stop: Size) -> Transform:
         return array[first:last]
 
     return part
+
+
+def item(index: int, count: int) -> Transform:
+    """One of ``count`` matrices, or rows, that lie stacked; the others are other slots'. ValueError where there are not so many."""
+
+    def taken(array: Any, config: Mapping[str, Any]) -> Any:
+        if array.shape[0] != count:
+            raise ValueError(f"{array.shape[0]} where {count} belong")
+        return array[index]
+
+    return taken
 
 
 def expert_rows(start: Size, stop: Size) -> Transform:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
+from engines.gguf.families.bitnet import BITNET
+from engines.gguf.families.cohere import COHERE2, COMMAND_R
+from engines.gguf.families.exaone4 import EXAONE4
 from engines.gguf.families.family import Family
+from engines.gguf.families.gemma2 import GEMMA, GEMMA2
 from engines.gguf.families.gemma3 import GEMMA3
+from engines.gguf.families.gemma3n import GEMMA3N
+from engines.gguf.families.gemma4 import GEMMA4
+from engines.gguf.families.glm4 import GLM4
+from engines.gguf.families.granite import GRANITE
+from engines.gguf.families.hunyuan_dense import HUNYUAN_DENSE
 from engines.gguf.families.llama import LLAMA
+from engines.gguf.families.llama_kin import ERNIE4_5, EXAONE, INTERNLM2, SEED_OSS
+from engines.gguf.families.minicpm3 import MINICPM3
+from engines.gguf.families.mistral3 import MISTRAL3
+from engines.gguf.families.olmo2 import OLMO2
+from engines.gguf.families.phi2 import PHI2
 from engines.gguf.families.phi3 import PHI3
 from engines.gguf.families.qwen2 import QWEN2
 from engines.gguf.families.qwen3 import QWEN3
+from engines.gguf.families.smollm3 import SMOLLM3
+from engines.gguf.families.stablelm import STABLELM
+from engines.gguf.families.starcoder2 import STARCODER2
 
 __all__ = ["FAMILIES", "REFUSED"]
 
@@ -19,6 +36,28 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN3,
     GEMMA3,
     PHI3,
+    GEMMA,
+    GEMMA2,
+    GEMMA3N,
+    GEMMA4,
+    MISTRAL3,
+    GRANITE,
+    GLM4,
+    SMOLLM3,
+    EXAONE,
+    EXAONE4,
+    OLMO2,
+    COMMAND_R,
+    COHERE2,
+    STARCODER2,
+    STABLELM,
+    PHI2,
+    INTERNLM2,
+    ERNIE4_5,
+    SEED_OSS,
+    HUNYUAN_DENSE,
+    MINICPM3,
+    BITNET,
 )
 
 REFUSED: Final[dict[str, str]] = {}

@@ -1,0 +1,61 @@
+"""phi2: Phi 1, 1.5 and 2: one layer norm a block, whose output attention and MLP both take; biases everywhere, the head's too.
+
+Early conversions have Q, K and V in one matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engines.gguf.families.decoder_slots import QKV, in_any_block, partial_rotary, scaled_linearly, with_biases, without
+from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan, own_head_width
+from engines.gguf.names import HEAD, Slot, SlotKind
+from engines.gguf.transforms import rows
+
+__all__ = ["PHI2"]
+
+
+def _plan(checkpoint: Checkpoint) -> Plan:
+    plan = decoder_plan(checkpoint, "phi", scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    own_head_width(checkpoint, plan)
+    plan.config["layer_norm_eps"] = plan.config["rms_norm_eps"]
+    plan.config["partial_rotary_factor"] = partial_rotary(checkpoint, plan)
+    slots = PHI2.slots
+    if in_any_block(checkpoint, "attn_qkv"):
+        slots = (*without(slots, *(slot.stem for slot in QKV)), *_FUSED)
+    return scaled_linearly(replace(plan, slots=slots))
+
+
+def _heads(config: Mapping[str, Any], number: int) -> int:
+    """Rows before the first, second, third and after the third of Q, K and V."""
+    shares = ("num_attention_heads", "num_key_value_heads", "num_key_value_heads")
+    total: int = sum(config[share] for share in shares[:number]) * config["head_dim"]
+    return total
+
+
+_FUSED = tuple(
+    Slot(
+        "blk.{i}.attn_qkv",
+        slot.module,
+        bias=True,
+        transform=rows(lambda c, n=number: _heads(c, n), lambda c, n=number: _heads(c, n + 1)),
+    )
+    for number, slot in enumerate(QKV)
+)
+
+PHI2 = Family(
+    architecture="phi2",
+    model_type="phi",
+    slots=(
+        *with_biases(without(DECODER, HEAD, "output_norm", "blk.{i}.attn_output", "blk.{i}.ffn_down")),
+        Slot("output_norm", "model.final_layernorm", SlotKind.NORM, bias=True),
+        Slot(HEAD, "lm_head", bias=True),
+        *QKV,
+        Slot("blk.{i}.attn_output", "model.layers.{i}.self_attn.dense", bias=True),
+        Slot("blk.{i}.ffn_up", "model.layers.{i}.mlp.fc1", bias=True),
+        Slot("blk.{i}.ffn_down", "model.layers.{i}.mlp.fc2", bias=True),
+    ),
+    plan=_plan,
+)
