@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from engines.wire import Closed, Failed, Finished, Hello, LoadFailed, LoadProgress, MemoryReport, Ready
+from engines.wire import Closed, Failed, Finished, Hello, LoadFailed, LoadProgress, MemoryReport, Ready, SchedulingReport
 from gateway.residency.request_stream import RequestLost
 from gateway.residency.worker_host import WorkerHost
 from gateway.residency.worker_process import WorkerCommand
@@ -35,7 +35,8 @@ async def test_host_life_of_a_worker_in_order() -> None:
         host.close()
         exit = await recorder.ended()
 
-    kinds = [type(message) for message in recorder.messages if not isinstance(message, MemoryReport)]
+    reports = MemoryReport | SchedulingReport
+    kinds = [type(message) for message in recorder.messages if not isinstance(message, reports)]
     assert kinds[0] is Hello and kinds[-2:] == [Ready, Closed] and set(kinds[1:-2]) == {LoadProgress}
     assert ready.static_bytes == 1000 and ready.kernels == "simulated"
     assert text_of(events) == "w0 w1 w2"
