@@ -1,7 +1,7 @@
 """kimi-linear: Moonshot's Kimi Linear: Kimi delta attention in most layers, attention through a latent in the others, experts.
 
 A layer without KV heads is one of delta attention. Nothing is rotated: the features that other models of this kind rotate are
-used as they are. Keys and values expand from the latent by two tensors, which early files have as one.
+used as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan
 from engines.gguf.families.recurrent import ATTENTION, RECURRENT, both_kinds, indices, layer_kinds, trunk, with_states
-from engines.gguf.names import Slot, SlotKind, Transform
+from engines.gguf.names import Slot, SlotKind
 
 __all__ = ["KIMI_LINEAR"]
 
@@ -64,8 +64,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     plan = with_states(checkpoint, config, kinds, latent + apart)
     leading = config["first_k_dense_replace"]
     parts = {_DENSE: range(leading), _MIXTURE: range(leading, layers)}
-    early = not any(name.endswith((".attn_k_b.weight", ".attn_v_b.weight")) for name in checkpoint.header.tensors)
-    return replace(plan, layers={**plan.layers, **parts}, slots=(*_TRUNK, *(_EARLY_LATENT if early else _LATENT)))
+    return replace(plan, layers={**plan.layers, **parts})
 
 
 def _experts(checkpoint: Checkpoint, config: dict[str, Any]) -> None:
@@ -103,19 +102,8 @@ def _log_of_decays(array: Any, config: Mapping[str, Any]) -> Any:
     return (-array.reshape(1, 1, -1, 1)).log()
 
 
-def _of_each_head(keys: bool) -> Transform:
-    """Of the early matrix that expands the latent into keys and values: the part of either, [heads, rows, …]."""
-
-    def take(array: Any, config: Mapping[str, Any]) -> Any:
-        width = config["qk_nope_head_dim"]
-        heads = array.reshape(config["num_attention_heads"], width + config["v_head_dim"], -1)
-        return heads[:, :width] if keys else heads[:, width:]
-
-    return take
-
-
 _NAMES: Final = ("gate", "up", "down")
-_TRUNK: Final = (
+_SLOTS: Final = (
     *(slot for slot in DECODER if slot.stem not in ("blk.{i}.attn_output", "blk.{i}.ffn_down")),
     Slot("blk.{i}.attn_output", f"{_ATTENTION}.o_proj"),
     Slot("blk.{i}.ffn_norm", f"{_LAYER}.post_attention_layernorm", SlotKind.NORM),
@@ -146,31 +134,13 @@ _TRUNK: Final = (
         Slot(f"blk.{{i}}.ffn_{x}_shexp", f"{_MLP}.shared_experts.{x}_proj", optional=True, only=_MIXTURE)
         for x in _NAMES
     ),
-)
-_LATENT: Final = (
     Slot("blk.{i}.attn_k_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS, only=ATTENTION),
     Slot("blk.{i}.attn_v_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS, only=ATTENTION),
-)
-_EARLY_LATENT: Final = (
-    Slot(
-        "blk.{i}.attn_kv_b",
-        f"{_ATTENTION}.embed_q",
-        SlotKind.HEADS_FLIPPED,
-        only=ATTENTION,
-        transform=_of_each_head(keys=True),
-    ),
-    Slot(
-        "blk.{i}.attn_kv_b",
-        f"{_ATTENTION}.unembed_out",
-        SlotKind.HEADS,
-        only=ATTENTION,
-        transform=_of_each_head(keys=False),
-    ),
 )
 
 KIMI_LINEAR = Family(
     architecture="kimi-linear",
     model_type="kimi_linear",
-    slots=(*_TRUNK, *_LATENT),
+    slots=_SLOTS,
     plan=_plan,
 )

@@ -98,7 +98,7 @@ CASES = [
         CASE,
         id="falcon-h1-gated-norm",
         light=True,
-        config=CONFIG | {"mamba_rms_norm": True, "mamba_conv_bias": False},
+        config=CONFIG | {"mamba_rms_norm": True},
     ),
     replace(
         CASE,

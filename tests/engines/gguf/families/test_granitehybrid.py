@@ -124,7 +124,7 @@ CASES = [
         DENSE,
         id="granitehybrid-rotated",
         light=True,
-        config=CONFIG | {"position_embedding_type": "rope", "rope_theta": 10000.0, "mamba_conv_bias": False},
+        config=CONFIG | {"position_embedding_type": "rope", "rope_theta": 10000.0},
         metadata=METADATA | {"rope.scaling.finetuned": True, "context_length": 256},
     ),
     replace(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from tests.engines.gguf.families.helpers_family import VOCABULARY, Array, Case, checks
 from tests.engines.gguf.families.helpers_names import minus_exp, renamed
@@ -105,21 +102,6 @@ def converted(weights: dict[str, Array], config: dict[str, Any]) -> dict[str, Ar
     return tensors
 
 
-def early_converted(weights: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
-    """Fewer axes, and one matrix for keys and values: head by head the rows of keys, then those of values."""
-    tensors = converted(weights, config)
-    for name, value in tensors.items():
-        if "ssm_conv1d" in name:
-            tensors[name] = value.reshape(HEADS * WIDTH, 1, 4)
-        elif name.endswith("ssm_a"):
-            tensors[name] = value.reshape(HEADS, 1)
-    keys = tensors.pop("blk.1.attn_k_b.weight").swapaxes(1, 2)  # [heads, keys, latent]
-    values = tensors.pop("blk.1.attn_v_b.weight")
-    rows = [part for head in range(HEADS) for part in (*keys[head], *values[head])]
-    tensors["blk.1.attn_kv_b.weight"] = np.stack(rows)
-    return tensors
-
-
 def initial(name: str, random: Array) -> Array | None:
     if name.endswith("conv.weight"):
         return 0.5 * random
@@ -127,6 +109,6 @@ def initial(name: str, random: Array) -> Array | None:
 
 
 CASE = Case("kimi-linear", "kimi-linear", CONFIG, METADATA, converted, initial=initial)
-CASES = [CASE, replace(CASE, id="kimi-linear-early", tensors=early_converted)]
+CASES = [CASE]
 
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -73,6 +73,7 @@ METADATA: dict[str, Any] = {
 }
 DENSE_METADATA = METADATA | {"feed_forward_length": 96, "rope.dimension_sections": [2, 1, 1, 0]}
 MIXTURE_METADATA = METADATA | {
+    "rope.dimension_sections": [2, 1, 1, 0],
     "block_count": 2,
     "expert_count": 4,
     "expert_used_count": 2,
