@@ -26,6 +26,7 @@ from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 
 from engines.gguf.fused import fuse
+from engines.gguf.fused_block import fuse_blocks
 from engines.gguf.kernels import backend_name
 from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.qmatmul import qmatmul
@@ -218,6 +219,7 @@ def kquant_model() -> Any:
         layer.mlp.up_proj = leaf(ROWS, COLUMNS, q4)
         layer.mlp.down_proj = leaf(COLUMNS, ROWS, better)
     fuse(model, "silu")
+    fuse_blocks(model)
     mx.eval(model.parameters())
     return model
 

@@ -10,7 +10,6 @@ A step of SmolLM2 otherwise takes some 700 nodes of MLX's graph and 2 ms of Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -18,11 +17,11 @@ from mlx.nn.layers.base import Module
 from mlx_lm.models.base import scaled_dot_product_attention
 
 from engines.gguf.block_parts import known_block, watch
-from engines.gguf.compiled_block import Offsets, compiled_block
+from engines.gguf.compiled_block import compiled_blocks
 from engines.gguf.fused import ACTIVATIONS, FusedRMSNorm, FusedRoPE, can_fuse
 from engines.gguf.kernels import backend
 from engines.gguf.kernels.cpu import Extension, extension
-from engines.gguf.kernels.gathering import FusingBackend
+from engines.gguf.kernels.gathering import FusingBackend, LayerBackend
 from engines.gguf.layers import KQuantLinear
 
 __all__ = ["FusedBlock", "fuse_blocks", "fused_block"]
@@ -61,26 +60,20 @@ class FusedBlock(Module):
 
 def fuse_blocks(model: Any) -> None:
     """Replaces the blocks of a model whose leaves have been fused, where :func:`fused_block` knows them, on GPUs where
-    :func:`~engines.gguf.compiled_block.compiled_block` does. Does nothing where neither serves."""
-    make = _block_maker()
-    if make is None:
-        return
+    :mod:`~engines.gguf.compiled_block` does. Does nothing where neither serves."""
     # The list itself: ``model.layers`` is a copy of it in some classes. Known blocks are of classes that have it here.
     layers = getattr(getattr(model, "model", None), "layers", [])
-    for index, layer in enumerate(layers):
-        block = make(layer)
-        if block is not None:
-            layers[index] = block
-
-
-def _block_maker() -> Callable[[Any], Module | None] | None:
-    if isinstance(backend(), FusingBackend):
-        offsets = Offsets()
-        return lambda layer: compiled_block(layer, offsets)
+    chosen = backend()
+    if isinstance(chosen, FusingBackend):
+        layers[:] = compiled_blocks(layers, chosen if isinstance(chosen, LayerBackend) else None)
+        return
     compiled = extension()
     if compiled is None or not can_fuse():
-        return None
-    return lambda layer: fused_block(layer, compiled)
+        return
+    for index, layer in enumerate(layers):
+        block = fused_block(layer, compiled)
+        if block is not None:
+            layers[index] = block
 
 
 def fused_block(stock: Any, compiled: Extension) -> FusedBlock | None:

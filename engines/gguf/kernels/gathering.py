@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
 from engines.gguf.quants import QuantType
 
-__all__ = ["GatheringBackend", "HeadsBackend"]
+__all__ = ["FusingBackend", "GatheringBackend", "HeadsBackend", "LayerBackend", "Rotation"]
 
 
 @runtime_checkable
@@ -62,4 +63,37 @@ class FusingBackend(Protocol):
 
     def multiply_joined(self, x: mx.array, blocks: Sequence[mx.array], quant: QuantType) -> tuple[mx.array, ...] | None:
         """``x @ each.T`` for two or three arrays of blocks [rows, row bytes], in the dtype of ``x``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A rotary embedding: pairs of the first ``dims`` features of a head, neighbours (``traditional``) or the two halves, are
+    multiplied by ``magnitude`` and turned by ``scale`` times the position over ``base ** (2i / dims)``, or over
+    ``wavelengths`` (float32 [dims / 2]) where there are some."""
+
+    dims: int
+    traditional: bool
+    base: float = 10000.0
+    scale: float = 1.0
+    magnitude: float = 1.0
+    wavelengths: mx.array | None = None
+
+
+@runtime_checkable
+class LayerBackend(Protocol):
+    """What stands between a decoder's products, in one kernel each. Called on the device thread only. None where it has no kernel
+    for the dtype or the shape."""
+
+    def sum_norm(
+        self, x: mx.array, r: mx.array, weight: mx.array, eps: float, inner: tuple[mx.array, float] | None
+    ) -> tuple[mx.array, mx.array] | None:
+        """``h = x + r`` and h's RMS norm, both [..., width] as ``x`` and ``r`` are; ``r`` goes through a norm of its own before
+        where ``inner`` names its weight and epsilon."""
+        ...
+
+    def rotate(
+        self, queries: mx.array, keys: mx.array, offset: mx.array, rotation: Rotation
+    ) -> tuple[mx.array, mx.array] | None:
+        """Queries and keys [rows, heads, 1, features] of one token a row, rotated. ``offset``: int32, of all rows or of each."""
         ...

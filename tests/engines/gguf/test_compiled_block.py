@@ -13,8 +13,9 @@ import pytest
 from mlx.nn.layers.base import Module
 from mlx_lm.models.cache import make_prompt_cache
 
-from engines.gguf import block_parts
-from engines.gguf.compiled_block import CompiledBlock, Offsets, compiled_block
+from engines.gguf.block_parts import block_parts
+from engines.gguf.compiled_block import CompiledBlock, Shared, compiled_blocks
+from engines.gguf.kernels.gathering import Rotation
 from engines.gguf.model import build_model
 from engines.header import read_header
 from tests.engines.gguf.helpers_tiny import FAMILIES as TINY_FAMILIES
@@ -54,11 +55,48 @@ def counted(calls: list[int], before: Any, x: mx.array, offset: mx.array) -> Any
     return before(x, offset)
 
 
-def replaced(model: Any) -> list[CompiledBlock]:
-    offsets = Offsets()
-    blocks = [compiled_block(layer, offsets) for layer in model.layers]
+class Device:
+    """A back end with the kernels between products, by MLX's operations; or with none that fit."""
+
+    def __init__(self, able: bool = True) -> None:
+        self.able = able
+        self.calls: list[str] = []
+
+    def sum_norm(
+        self, x: mx.array, r: mx.array, weight: mx.array, eps: float, inner: tuple[mx.array, float] | None
+    ) -> tuple[mx.array, mx.array] | None:
+        self.calls.append("sum_norm")
+        h = x + (r if inner is None else mx.fast.rms_norm(r, *inner))
+        return (h, mx.fast.rms_norm(h, weight, eps)) if self.able else None
+
+    def rotate(
+        self, queries: mx.array, keys: mx.array, offset: mx.array, rotation: Rotation
+    ) -> tuple[mx.array, mx.array] | None:
+        self.calls.append("rotate")
+        if not self.able:
+            return None
+        base, wavelengths = (rotation.base, None) if rotation.wavelengths is None else (None, rotation.wavelengths)
+        queries, keys = (x.at[..., : rotation.dims].multiply(rotation.magnitude) for x in (queries, keys))
+        rotated = [
+            mx.fast.rope(
+                x,
+                rotation.dims,
+                traditional=rotation.traditional,
+                base=base,
+                scale=rotation.scale,
+                offset=offset,
+                freqs=wavelengths,
+            )
+            for x in (queries, keys)
+        ]
+        return rotated[0], rotated[1]
+
+
+def replace(model: Any, device: Device | None = None) -> list[CompiledBlock]:
+    blocks = compiled_blocks(model.layers, device)
     model.model.layers = blocks
-    return [block for block in blocks if block is not None]
+    assert all(isinstance(block, CompiledBlock) for block in blocks)
+    return blocks
 
 
 @pytest.fixture(params=TINY_FAMILIES)
@@ -70,15 +108,27 @@ def model(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_compiled_block_answers_as_the_stock_block(model: Any) -> None:
     stock = decoded(model)
     calls: list[int] = []
-    for block in replaced(model):
+    for block in replace(model):
         block._before = partial(counted, calls, block._before)
     assert mx.array_equal(decoded(model), stock)
     assert calls == [1] * (3 * len(model.layers))  # prompts go the stock way
 
 
+@pytest.mark.parametrize("able", [True, False])
+def test_compiled_block_takes_the_kernels_between_products(model: Any, able: bool) -> None:
+    stock = decoded(model)
+    device = Device(able)
+    replace(model, device)
+    assert mx.allclose(decoded(model), stock, atol=1e-5)
+    layers = len(model.layers)
+    # The norms before the first layer and behind the last stay the model's own.
+    assert device.calls.count("sum_norm") == 3 * (2 * layers - 1)
+    assert device.calls.count("rotate") == 3 * layers
+
+
 def test_compiled_block_takes_an_offset_of_each_row(model: Any) -> None:
     layer, x = model.layers[0], mx.random.normal((2, 1, model.args.hidden_size))
-    parts = block_parts.block_parts(layer)
+    parts = block_parts(layer, None, None)
     assert parts is not None
     both = parts.before_attention(x, mx.array([3, 8]))
     for row, offset in enumerate((3, 8)):
@@ -86,25 +136,37 @@ def test_compiled_block_takes_an_offset_of_each_row(model: Any) -> None:
         assert all(mx.allclose(a[row], b[0], atol=1e-5) for a, b in zip(both, alone, strict=True))
 
 
-def test_compiled_block_sees_a_leaf_that_is_replaced(model: Any) -> None:
-    replaced(model)
+@pytest.mark.parametrize("owner", ["self_attn.o_proj", "input_layernorm", "mlp.down_proj"])
+def test_compiled_block_sees_a_leaf_that_is_replaced(model: Any, owner: str) -> None:
+    replace(model, Device())
     before = decoded(model)
-    attention = model.layers[0].self_attn
-    attention.o_proj = Shifted(attention.o_proj)
+    *path, name = owner.split(".")
+    module = model.layers[1] if not path else model.layers[1][path[0]]
+    module[name] = Shifted(module[name])
     assert not mx.allclose(decoded(model), before, atol=1e-3)
 
 
-def test_compiled_block_is_not_made_of_a_block_that_is_not_known() -> None:
+def test_compiled_blocks_leave_a_block_that_is_not_known() -> None:
     class TransformerBlock:
         pass
 
-    assert compiled_block(TransformerBlock(), Offsets()) is None
+    block = TransformerBlock()
+    assert compiled_blocks([block], None) == [block]
 
 
-def test_offsets_make_one_array_for_all_layers() -> None:
-    offsets = Offsets()
-    first = offsets.array(4)
-    assert first.item() == 4 and offsets.array(4) is first
-    assert offsets.array(5).item() == 5
+def test_shared_makes_one_array_for_all_layers() -> None:
+    shared = Shared()
+    first = shared.offset(4)
+    assert first.item() == 4 and shared.offset(4) is first
+    assert shared.offset(5).item() == 5
     rows = mx.array([1, 2])
-    assert offsets.array(rows) is rows
+    assert shared.offset(rows) is rows
+
+
+def test_shared_hands_a_norm_on_once_and_to_its_own_answer_alone() -> None:
+    shared, answer, normed = Shared(), mx.array([1.0]), mx.array([2.0])
+    assert shared.keep(answer, normed) is answer
+    assert shared.take(answer) is normed
+    assert shared.take(answer) is None
+    shared.keep(answer, normed)
+    assert shared.take(mx.array([1.0])) is None

@@ -21,7 +21,9 @@ from engines.gguf.kernels.cuda.launch import (
     narrowed,
     product,
 )
+from engines.gguf.kernels.cuda.layer import rotated, sum_norm
 from engines.gguf.kernels.cuda.tile import DENSE_FROM, Tile, gated_tile, tile_for
+from engines.gguf.kernels.gathering import Rotation
 from engines.gguf.kernels.portable import PortableBackend
 from engines.gguf.quants import BlockType, QuantType
 
@@ -96,6 +98,16 @@ class CudaBackend:
             self._joined[key] = self._prepare_joined(x, blocks, quant)
         prepared = self._joined[key]
         return None if prepared is None else prepared(x, *blocks)
+
+    def sum_norm(
+        self, x: mx.array, r: mx.array, weight: mx.array, eps: float, inner: tuple[mx.array, float] | None
+    ) -> tuple[mx.array, mx.array] | None:
+        return sum_norm(x, r, weight, eps, inner)
+
+    def rotate(
+        self, queries: mx.array, keys: mx.array, offset: mx.array, rotation: Rotation
+    ) -> tuple[mx.array, mx.array] | None:
+        return rotated(queries, keys, offset, rotation)
 
     def rows(self, blocks: mx.array, ids: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
         """Weights of the rows ``ids`` [...] names: ``dtype`` [..., columns]."""

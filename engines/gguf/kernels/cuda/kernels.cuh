@@ -5,3 +5,4 @@
 #include "accumulate.cuh"
 #include "product.cuh"
 #include "dequantize.cuh"
+#include "layer.cuh"

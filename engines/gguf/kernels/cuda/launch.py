@@ -24,6 +24,7 @@ __all__ = [
     "gated_product",
     "gathered_product",
     "joined_product",
+    "kernel",
     "narrowed",
     "product",
 ]
@@ -166,9 +167,11 @@ def _compiles(header: str) -> bool:
     return True
 
 
-def _kernel(
+def kernel(
     name: str, inputs: list[str], body: str, threads: int, shared: int = 0, outputs: Sequence[str] = ("out",)
 ) -> Callable[..., Any]:
+    """A kernel that calls the device source; ``threads`` are those of a thread block, ``shared`` its dynamic shared memory in
+    bytes. MLX names what it is given: ``x`` and ``x_shape``."""
     return _made(name, _header(), inputs, outputs, body, threads, shared)
 
 
@@ -204,7 +207,7 @@ def _product(name: str, quant: QuantType, tile: Tile, x: mx.Dtype, out: mx.Dtype
         f"kq_product<kq_{name}, {tile.source}>(x, blocks, out, {_SHAPES}, blocks_shape[0], blocks_shape[1], {factor}f);"
     )
     label = f"product_{name}_{tile.label}_{_dtypes(x, out, factor)}"
-    return _kernel(label, ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
+    return kernel(label, ["x", "blocks"], body, tile.threads, tile.shared_bytes(quant))
 
 
 @cache
@@ -216,7 +219,7 @@ def _gated(
         f"(x, gate, up, out, {_SHAPES}, gate_shape[0], gate_shape[1], {factor}f);"
     )
     label = f"gated_{activation}_{name}_{tile.label}_{_dtypes(x, out, factor)}"
-    return _kernel(label, ["x", "gate", "up"], body, tile.threads, tile.shared_bytes(quant))
+    return kernel(label, ["x", "gate", "up"], body, tile.threads, tile.shared_bytes(quant))
 
 
 @cache
@@ -232,7 +235,7 @@ def _joined(
         f"{', '.join([f'{each}_shape[0]' for each in blocks] + ['0'] * missing)}, first_shape[1], {factor}f);"
     )
     label = f"joined{count}_{name}_{tile.label}_{_dtypes(x, out, factor)}"
-    return _kernel(label, ["x", *blocks], body, tile.threads, tile.shared_bytes(quant), outputs)
+    return kernel(label, ["x", *blocks], body, tile.threads, tile.shared_bytes(quant), outputs)
 
 
 @cache
@@ -243,7 +246,7 @@ def _gathered(name: str, quant: QuantType, dtype: mx.Dtype, share: int, group: i
     )
     label = f"gathered_{name}_{HALVES[dtype].strip('_')}_{share}_{group}"
     shared = _GATHER_TILE.shared_bytes(quant)
-    return _kernel(label, ["x", "blocks", "experts"], body, _GATHER_TILE.threads, shared)
+    return kernel(label, ["x", "blocks", "experts"], body, _GATHER_TILE.threads, shared)
 
 
 @cache
@@ -256,10 +259,10 @@ def _dequantize(name: str, dtype: mx.Dtype, by_ids: bool) -> Callable[..., Any]:
     )
     label = f"dequantize_{name}_{HALVES[dtype].strip('_')}" + "_ids" * by_ids
     inputs = ["blocks", "ids"] if by_ids else ["blocks"]
-    return _kernel(label, inputs, body, 32 * _DEQUANTIZE_WARPS)
+    return kernel(label, inputs, body, 32 * _DEQUANTIZE_WARPS)
 
 
 @cache
 def _narrow() -> Callable[..., Any]:
     body = "kq_narrow_all(x, out, (long long)kq_leading(x_shape, x_ndim) * x_shape[x_ndim - 1]);"
-    return _kernel("narrow", ["x"], body, _NARROW_THREADS)
+    return kernel("narrow", ["x"], body, _NARROW_THREADS)

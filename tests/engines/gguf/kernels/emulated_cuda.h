@@ -91,6 +91,17 @@ inline void meet(Meeting& meeting, int threads) {
 inline void __syncthreads() { meet(machine.block, (int)machine.fibers.size()); }
 inline void __syncwarp() { meet(machine.warps[threadIdx.x >> 5], 32); }
 
+inline float __shfl_xor_sync(unsigned, float value, int distance) {
+  const int lane = threadIdx.x & 31;
+  auto& operands = machine.a[threadIdx.x >> 5];
+  operands[lane][0] = as_bits(value);
+  __syncwarp();
+  const float other = as_float(operands[lane ^ distance][0]);
+  __syncwarp();
+  return other;
+}
+inline float rsqrtf(float v) { return 1 / std::sqrt(v); }
+
 inline void enter() { machine.body(); machine.fibers[machine.current].done = true; yield(); }
 // ---- In place of instructions.cuh
 
@@ -138,6 +149,7 @@ inline void kq_barrier_wait(kq_u32 at, int parity) { while (barrier_at(at).phase
 
 inline void run_block(int threads, std::function<void()> body) {
   machine.body = body;
+  blockDim = {threads, 1, 1};
   std::memset(kq_shared, 0xFF, sizeof kq_shared);
   machine.fibers.clear();
   machine.fibers.resize(threads);

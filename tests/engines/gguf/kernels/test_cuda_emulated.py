@@ -1,11 +1,7 @@
 """The CUDA kernels on a CPU, thread by thread: what of them is right without a GPU. ``emulated_cuda.h`` stands for the device."""
 
 import ctypes
-import shutil
-import subprocess
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +10,14 @@ from numpy.typing import NDArray
 from engines.gguf.kernels.cuda.tile import Tile, gated_tile, tile_for
 from engines.gguf.quants import QuantType, quant_type
 from tests.engines.gguf.helpers_blocks import random_blocks
+from tests.engines.gguf.kernels.helpers_emulated import aligned, bfloat16_bits, bfloat16_values, compiled
 
-COMPILER = shutil.which("g++") or shutil.which("c++")
 HALF, BFLOAT16 = "__half", "__nv_bfloat16"
 ROWS, COLUMNS = 203, 768
 TYPES = {name: quant_type(name) for name in ("Q4_K", "Q6_K", "Q5_0")}  # read directly, through the ring, of 32 weights
 # Rows of activations, whether they are bfloat16.
 CASES = ((1, True), (5, False), (20, True))
 SPLIT = (100, 5, 98)  # ROWS, as three matrices
-
-Floats = NDArray[np.float64]
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def tile_of(quant: QuantType, kind: str, m: int, narrow: bool) -> Tile:
@@ -70,45 +63,13 @@ def label(quant: QuantType, kind: str, m: int, narrow: bool) -> str:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    if COMPILER is None:
-        pytest.skip("no C++ compiler")
-    folder: Path = tmp_path_factory.mktemp("emulated")
-    probe = [COMPILER, "-std=c++17", "-fsyntax-only", "-x", "c++", "-"]
-    if subprocess.run(probe, input=b"_Float16 half = 1;", capture_output=True).returncode:
-        pytest.skip("the C++ compiler has no _Float16")
-    here = Path(__file__).parent
-    for name in ("cuda_fp16.h", "cuda_bf16.h"):
-        (folder / name).write_text(f'#include "{here}/emulated_cuda.h"\n', encoding="utf-8")
-    source = files("engines.gguf.kernels.cuda")
-    text = "".join(f'#include "{source.joinpath(name)}"\n' for name in ("blocks.cuh", "accumulate.cuh", "product.cuh"))
-    text += "".join(
+    text = "".join(
         function(label(quant, kind, m, narrow), quant, kind, m, narrow)
         for quant in TYPES.values()
         for kind in ("product", "gated", "joined")
         for m, narrow in CASES
     )
-    (folder / "kernels.cpp").write_text(text, encoding="utf-8")
-    made = folder / "kernels.so"
-    command = [COMPILER, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}", "-o", str(made), "kernels.cpp"]
-    subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    return ctypes.CDLL(str(made))
-
-
-def aligned(values: NDArray[Scalar]) -> NDArray[Scalar]:
-    """A copy that begins at a multiple of 64 bytes."""
-    room = np.zeros(values.nbytes + 64, np.uint8)
-    begin = -room.ctypes.data % 64
-    copy: NDArray[Scalar] = room[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
-    copy[...] = values
-    return copy
-
-
-def bfloat16_bits(values: Floats) -> NDArray[np.uint16]:
-    return ((values.astype(np.float32).view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
-
-
-def bfloat16_values(bits: NDArray[np.uint16]) -> Floats:
-    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return compiled(text, tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.mark.parametrize(("m", "narrow"), CASES)
