@@ -16,7 +16,7 @@ from engines.gguf.kernels.cpu import Extension, FileMapping, extension
 from engines.gguf.quants import FloatType, QuantType, quant_type
 from engines.header import FileIdentity, GgufHeader, TensorInfo
 
-__all__ = ["TensorFile"]
+__all__ = ["TensorFile", "open_bytes"]
 
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
@@ -87,7 +87,7 @@ class TensorFile:
     def _source(self, part: int) -> _CopiedFile | _KeptFile:
         source = self._sources.get(part)
         if source is None:
-            source = self._sources[part] = _open(self._header.parts[part].identity)
+            source = self._sources[part] = open_bytes(self._header.parts[part].identity)
         return source
 
 
@@ -124,8 +124,8 @@ class _KeptFile:
         """Nothing to do: the pages go with the last array over them."""
 
 
-def _open(identity: FileIdentity) -> _CopiedFile | _KeptFile:
-    """Opens a whole file for reading, if it is still the one whose header was read."""
+def open_bytes(identity: FileIdentity) -> _CopiedFile | _KeptFile:
+    """Opens a whole file for reading, if it is still the one whose header was read; ``read`` makes arrays, which outlive it."""
     compiled = extension() if mx.default_device().type == mx.DeviceType.cpu else None
     try:
         with Path(identity.path).open("rb") as file:

@@ -1,0 +1,47 @@
+"""The architectures, one module each: what a checkpoint's metadata mean, and which tensor is what, in both formats.
+
+``GGUF`` maps ``general.architecture``, ``HF`` maps ``model_type`` to what makes the blueprint. A new architecture is one module
+and its entries in these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from engines.encoders.blueprint import Blueprint
+from engines.encoders.families import bert, gemma3, jina_bert_v2, modern_bert, nomic_bert, qwen3
+from engines.encoders.hf_config import HfConfig
+from engines.gguf.config import Hyperparameters
+from engines.header import GgufHeader, SafetensorsHeader
+
+__all__ = ["GGUF", "HF", "FromGguf", "FromHf"]
+
+FromGguf = Callable[[Hyperparameters, GgufHeader], Blueprint]
+FromHf = Callable[[HfConfig, SafetensorsHeader], Blueprint]
+
+GGUF: Final[Mapping[str, FromGguf]] = MappingProxyType(
+    {
+        "bert": bert.from_gguf,
+        "nomic-bert": nomic_bert.from_gguf,
+        "nomic-bert-moe": nomic_bert.from_gguf,
+        "modern-bert": modern_bert.from_gguf,
+        "jina-bert-v2": jina_bert_v2.from_gguf,
+        "qwen3": qwen3.from_gguf,
+        "gemma-embedding": gemma3.from_gguf,
+    }
+)
+
+HF: Final[Mapping[str, FromHf]] = MappingProxyType(
+    {
+        "bert": bert.from_hf,
+        "roberta": bert.from_hf,
+        "xlm-roberta": bert.from_hf,
+        "camembert": bert.from_hf,
+        "nomic_bert": nomic_bert.from_hf,
+        "modernbert": modern_bert.from_hf,
+        "qwen3": qwen3.from_hf,
+        "gemma3_text": gemma3.from_hf,
+    }
+)

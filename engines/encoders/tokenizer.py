@@ -1,0 +1,275 @@
+"""Texts to token ids with what the model wants around them, one text or a pair.
+
+Three sources: ``tokenizer.json``; GGUF metadata of WordPiece (``tokenizer.ggml.model`` "bert") and Unigram ("t5"), rebuilt for the
+`tokenizers` library; and GGUF metadata of the other kinds, which :class:`engines.gguf.tokenizer.GgufTokenizer` reads.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import Unigram, WordPiece
+
+from engines.errors import CheckpointError, UnsupportedModel
+from engines.gguf.tokenizer import GgufTokenizer
+from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary, metadata_flag
+from engines.header import GgufArray
+
+__all__ = ["Frame", "PairFrame", "TextTokenizer", "gguf_tokenizer", "json_tokenizer"]
+
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_SPACE: Final = "▁"
+_TOGETHER: Final = 64  # texts handed to the library at a time: it tokenises them on threads of its own
+
+
+class _Splitter(Protocol):
+    """Text to ids, nothing around them."""
+
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Ids before and after one text."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return len(self.before) + len(self.after)
+
+    def around(self, ids: Sequence[int]) -> list[int]:
+        return [*self.before, *ids, *self.after]
+
+
+@dataclass(frozen=True)
+class PairFrame:
+    """Ids before, between and after two texts, and their token types."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    second_type: int = 0  # token type of the second text and of what is after it
+
+    @property
+    def tokens(self) -> int:
+        return len(self.before) + len(self.between) + len(self.after)
+
+    def around(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The ids, and their token types."""
+        head = [*self.before, *first, *self.between]
+        tail = [*second, *self.after]
+        return head + tail, [0] * len(head) + [self.second_type] * len(tail)
+
+
+class TextTokenizer:
+    """Fixed at construction; threads may share it.
+
+    Attributes:
+        single: what goes around one text.
+        pair: what goes around two; None where the tokenizer does not say.
+        vocab_size: ids are below it.
+    """
+
+    def __init__(
+        self,
+        split: _Splitter,
+        single: Frame,
+        pair: PairFrame | None,
+        vocab_size: int,
+        special_ids: Mapping[str, int] | None = None,
+        template: str | None = None,
+    ) -> None:
+        self._split = split
+        self.single = single
+        self.pair = pair
+        self.vocab_size = vocab_size
+        self.special_ids = dict(special_ids or {})
+        self.template = template
+
+    def split(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, with nothing around them; control tokens spelled out in one are text where the tokenizer can
+        tell them apart. Lone surrogates become U+FFFD."""
+        return self._split([_encodable(text) for text in texts])
+
+
+def _encodable(text: str) -> str:
+    if _SURROGATES.search(text):
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+# --- tokenizer.json -------------------------------------------------------------------------------------------------
+
+
+def json_tokenizer(directory: Path) -> TextTokenizer:
+    """CheckpointError when the directory has no ``tokenizer.json``, or it cannot be read."""
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        raise CheckpointError(f"{directory}: has no tokenizer.json")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise CheckpointError(f"{path}: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return TextTokenizer(
+        _library_split(tokenizer),
+        _single_frame(tokenizer),
+        _pair_frame(tokenizer),
+        tokenizer.get_vocab_size(with_added_tokens=True),
+        {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()},
+    )
+
+
+def _library_split(tokenizer: Tokenizer) -> _Splitter:
+    def split(texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) == 1:
+            return [tokenizer.encode(texts[0], add_special_tokens=False).ids]
+        ids: list[list[int]] = []
+        for start in range(0, len(texts), _TOGETHER):
+            part = list(texts[start : start + _TOGETHER])
+            ids += [encoding.ids for encoding in tokenizer.encode_batch_fast(part, add_special_tokens=False)]
+        return ids
+
+    return split
+
+
+def _single_frame(tokenizer: Tokenizer) -> Frame:
+    """What the post-processor puts around one text: it is asked with one."""
+    encoding = tokenizer.encode("a", add_special_tokens=True)
+    places = [place for place, sequence in enumerate(encoding.sequence_ids) if sequence == 0]
+    if not places:
+        return Frame()
+    return Frame(tuple(encoding.ids[: places[0]]), tuple(encoding.ids[places[-1] + 1 :]))
+
+
+def _pair_frame(tokenizer: Tokenizer) -> PairFrame | None:
+    encoding = tokenizer.encode("a", "b", add_special_tokens=True)
+    first = [place for place, sequence in enumerate(encoding.sequence_ids) if sequence == 0]
+    second = [place for place, sequence in enumerate(encoding.sequence_ids) if sequence == 1]
+    if not first or not second or first[-1] > second[0]:
+        return None
+    ids = encoding.ids
+    return PairFrame(
+        tuple(ids[: first[0]]),
+        tuple(ids[first[-1] + 1 : second[0]]),
+        tuple(ids[second[-1] + 1 :]),
+        encoding.type_ids[second[0]],
+    )
+
+
+# --- GGUF metadata --------------------------------------------------------------------------------------------------
+
+
+def gguf_tokenizer(metadata: Mapping[str, Any]) -> TextTokenizer:
+    """CheckpointError for metadata that is missing or does not fit together, UnsupportedModel for an unknown kind."""
+    kind = metadata.get(PREFIX + "model")
+    if kind == "bert":
+        return _word_piece(metadata)
+    if kind == "t5":
+        return _unigram(metadata)
+    tokenizer = GgufTokenizer.from_metadata(metadata)
+    before = (tokenizer.bos_id,) if tokenizer.add_bos and tokenizer.bos_id is not None else ()
+    after = (tokenizer.eos_id,) if tokenizer.add_eos and tokenizer.eos_id is not None else ()
+    separator = _separator(metadata)
+    if metadata.get("general.architecture") in ("jina-bert-v2", "modern-bert") and separator is not None and not after:
+        after = (separator,)
+    pair = PairFrame(before, after, after) if before and after else None
+    if pair is not None and metadata.get("general.architecture") == "jina-bert-v2":
+        pair = PairFrame(before, after * 2, after)  # as RoBERTa's tokenizers have it
+
+    def split(texts: Sequence[str]) -> list[list[int]]:
+        return [tokenizer.encode(text, add_bos=False, add_eos=False) for text in texts]
+
+    special = {
+        tokenizer.token_text(id): id for id in sorted(tokenizer.special_ids)
+    }
+    return TextTokenizer(split, Frame(before, after), pair, tokenizer.vocab_size, special, tokenizer.chat_template)
+
+
+def _word_piece(metadata: Mapping[str, Any]) -> TextTokenizer:
+    """BERT's. In GGUF a piece that begins a word starts with ``▁``, and one that goes on has no ``##``."""
+    vocabulary = _vocabulary(metadata, {"bos": 101, "eos": 102, "unknown": 100})
+    pieces: dict[str, int] = {}
+    special: dict[str, int] = {}
+    for id, text in enumerate(vocabulary.texts):
+        if vocabulary.types[id] in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED) or _is_bracketed(text):
+            pieces.setdefault(text, id)
+            special[text] = id
+        elif text.startswith(_SPACE):
+            pieces.setdefault(text[len(_SPACE) :], id)
+        else:
+            pieces.setdefault("##" + text, id)
+    unknown = vocabulary.texts[_known(vocabulary.unknown_id, "unknown")]
+    tokenizer = Tokenizer(WordPiece(pieces, unk_token=unknown, max_input_chars_per_word=100))
+    lower = metadata_flag(metadata, PREFIX + "normalizer.lowercase")
+    if lower is None:  # files do not say: a vocabulary for lower-case text has no capitals
+        lower = not any("A" <= text[:1] <= "Z" for text in pieces if text not in special)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    begin = _known(_number(metadata, "cls_token_id", vocabulary.bos_id), "bos")
+    end = _known(_separator(metadata) if _separator(metadata) is not None else vocabulary.eos_id, "seperator")
+    pair = PairFrame((begin,), (end,), (end,), 1)
+    return TextTokenizer(
+        _library_split(tokenizer), Frame((begin,), (end,)), pair, len(vocabulary.texts), special
+    )
+
+
+def _is_bracketed(text: str) -> bool:
+    return text.startswith("[") and text.endswith("]") and len(text) > 2
+
+
+def _unigram(metadata: Mapping[str, Any]) -> TextTokenizer:
+    """SentencePiece's unigram model, as XLM-R has it."""
+    vocabulary = _vocabulary(metadata, {"bos": 0, "eos": 2, "unknown": 3})
+    if vocabulary.scores is None:
+        raise CheckpointError("tokenizer.ggml.scores is missing: a unigram tokenizer cannot work without")
+    unknown = _known(vocabulary.unknown_id, "unknown")
+    pieces = list(zip(vocabulary.texts, vocabulary.scores, strict=True))
+    tokenizer = Tokenizer(Unigram(pieces, unknown, False))
+    steps: list[Any] = []
+    charsmap = metadata.get(PREFIX + "precompiled_charsmap")
+    if isinstance(charsmap, GgufArray) and len(charsmap):
+        steps.append(normalizers.Precompiled(bytes(value & 0xFF for value in charsmap.integers())))
+    if metadata_flag(metadata, PREFIX + "remove_extra_whitespaces") is not False:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    prefix = metadata_flag(metadata, PREFIX + "add_space_prefix") is not False
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, "always" if prefix else "never")
+    specials = vocabulary.of_type(TokenType.CONTROL)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in vocabulary.of_type(TokenType.USER_DEFINED)])
+    begin, end = _known(vocabulary.bos_id, "bos"), _known(vocabulary.eos_id, "eos")
+    if metadata_flag(metadata, PREFIX + "add_bos_token") is False:
+        frame = Frame((), (end,))
+        return TextTokenizer(_library_split(tokenizer), frame, None, len(vocabulary.texts), specials)
+    pair = PairFrame((begin,), (end, end), (end,))
+    return TextTokenizer(_library_split(tokenizer), Frame((begin,), (end,)), pair, len(vocabulary.texts), specials)
+
+
+def _vocabulary(metadata: Mapping[str, Any], defaults: Mapping[str, int]) -> Vocabulary:
+    ids = {f"{PREFIX}{name}_token_id": id for name, id in defaults.items()}
+    return Vocabulary.from_metadata({**ids, **{key: metadata[key] for key in metadata}})
+
+
+def _separator(metadata: Mapping[str, Any]) -> int | None:
+    return _number(metadata, "seperator_token_id", _number(metadata, "separator_token_id", None))
+
+
+def _number(metadata: Mapping[str, Any], key: str, default: int | None) -> int | None:
+    value = metadata.get(PREFIX + key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _known(id: int | None, name: str) -> int:
+    if id is None:
+        raise CheckpointError(f"tokenizer.ggml.{name}_token_id is missing")
+    return id
