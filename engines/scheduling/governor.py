@@ -9,7 +9,7 @@ band    ticks left          what it means
 green   YELLOW and more     nothing
 yellow  fewer than YELLOW   no row begins beside others; prefill chunks have half their size
 orange  fewer than ORANGE   also: caches are shed, then the largest of several rows is preempted, again and again
-red     fewer than RED      also: the largest row fails, where shedding and preempting have been tried
+red     fewer than RED      also: the largest row fails, where it is the device that ends and the rest has been tried
 ======  ==================  =====================================================================================
 
 A band worsens at once and one at a time, and gets better one at a time, each after DWELL_S. Two reliefs are SETTLE_TICKS apart, so
@@ -62,6 +62,7 @@ class Reading:
         demand_bytes: what the rows that run may still take until they end; None: not known. With as much headroom the band
             is green, however fast they grow.
         step_bytes: what the next allocation takes at once, ``step_ticks`` from now; 0: not known.
+        grant_ends_first: and not the device. Rows then give way and none fails: the grant is ours to divide.
     """
 
     used_bytes: int
@@ -69,6 +70,7 @@ class Reading:
     demand_bytes: int | None = None
     step_bytes: int = 0
     step_ticks: int = 0
+    grant_ends_first: bool = False
 
 
 class Action(Enum):
@@ -96,6 +98,7 @@ class Governor:
         self._growth = _Growth()
         self._headroom: int | None = None
         self._ticks_left = math.inf
+        self._grant_ends_first = False
         self._settled = SETTLE_TICKS  # ticks since the last relief
         self._tried = set[Action]()  # since the band was last better than orange
         self._reliefs: deque[float] = deque()  # times of those of the last minute that shed or preempted
@@ -136,6 +139,7 @@ class Governor:
         """Once a tick. Answers the band."""
         self._growth.add(reading.used_bytes, now)
         self._headroom = reading.headroom_bytes
+        self._grant_ends_first = reading.grant_ends_first
         self._ticks_left = _ticks_left(reading, self._growth.bytes_tick)
         self._settled += 1
         wanted = sum(self._ticks_left < limit for limit in _LIMITS)
@@ -156,7 +160,7 @@ class Governor:
            settled: nothing.
         2. Caches are shed, once until the band was better than orange.
         3. Of several rows the largest is preempted: in orange each time, in red once.
-        4. In red the largest row fails, that has not failed before.
+        4. In red the largest row fails, that has not failed before. Where the grant ends first, it is preempted again.
 
         2 and 3 are left out while SHEDS_A_MINUTE of them are not a minute old.
 
@@ -165,7 +169,7 @@ class Governor:
         """
         if self._band < _BANDS.index("orange") or self._ticks_left >= ORANGE or self._settled < SETTLE_TICKS:
             return Relief(Action.NONE)
-        red = self.band == "red"
+        red = self.band == "red" and not self._grant_ends_first
         while self._reliefs and now - self._reliefs[0] >= 60.0:
             self._reliefs.popleft()
         if len(self._reliefs) < SHEDS_A_MINUTE:

@@ -21,7 +21,8 @@ class MeasuredCost:
     """
 
     def __init__(self, estimate: KvCost) -> None:
-        self._estimate = estimate
+        self._estimate = self._cost = estimate
+        self._factor = 1.0
         self._factors: deque[float] = deque(maxlen=EVIDENCE)
         self._shape: tuple[tuple[int, int], ...] = ()
         self._bytes_per_row_token = 0.0
@@ -29,13 +30,12 @@ class MeasuredCost:
     @property
     def factor(self) -> float:
         """Measured by estimated bytes."""
-        largest = max(self._factors, default=1.0)
-        return largest if len(self._factors) == EVIDENCE else max(1.0, largest)
+        return self._factor
 
     @property
     def cost(self) -> KvCost:
         """The one to project with."""
-        return self._estimate if self.factor == 1.0 else self._estimate.scaled(self.factor)
+        return self._cost
 
     @property
     def bytes_per_row_token(self) -> float:
@@ -57,3 +57,7 @@ class MeasuredCost:
             self._factors.append(factor)
         else:
             self._factors[-1] = max(factor, self._factors[-1])
+        largest = max(self._factors)
+        replaced = largest if len(self._factors) == EVIDENCE else max(1.0, largest)
+        if replaced != self._factor:
+            self._factor, self._cost = replaced, self._estimate.scaled(replaced)
