@@ -66,6 +66,11 @@ class Cohorts:
         return self._version, *((depth - 1) // KV_STEP for depth in self.depths)
 
     @property
+    def outlook(self) -> tuple[int, ...]:
+        """What the next step makes of them is another only where this is, in whole steps of the caches."""
+        return self._version, *(depth // KV_STEP for depth in self.depths)
+
+    @property
     def kv_bytes(self) -> int:
         """Bytes their caches hold now."""
         shape = self.shape

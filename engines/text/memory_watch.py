@@ -59,6 +59,9 @@ class MemoryWatch:
         self._device_headroom = device_headroom
         self._device_short = False  # the device has less left than the grant
         self._clock = clock
+        self._outlook: object = None  # of the next two
+        self._used = self._demand = 0  # bytes that the next step makes of what is held, and that may come on top
+        self._fits = False  # and the grant holds it
         self._wary: tuple[float, int] | None = None  # until when, and the most bytes
 
     @property
@@ -111,26 +114,33 @@ class MemoryWatch:
         if self._measured.cost != reception.admission.cost:
             reception.admission = replace(reception.admission, cost=self._measured.cost)
 
-    def _reading(self) -> Reading:
+    def _look(self) -> None:
+        """Works out what the next step makes of what is held, where that is another than before."""
         running, admission = self._running, self._reception.admission
-        held, used = running.held(), self._used_bytes
+        outlook = running.outlook, admission
+        if outlook == self._outlook:
+            return
+        self._outlook = outlook
+        held, batch_bytes = running.held(), admission.cost.batch_bytes
+        beside = running.shelf.projected_bytes(admission.cost)
+        self._used = sum(map(batch_bytes, held)) + beside
+        self._demand = max(0, sum(map(batch_bytes, running.ends())) + beside - self._used)
+        self._fits = admission.fits_cohorts(held, beside)
+
+    def _reading(self) -> Reading:
+        self._look()
+        running, admission, used = self._running, self._reception.admission, self._used
         grant, device = admission.grant_bytes, self._device_headroom()
-        granted = None if grant is None or sum(map(len, held)) < 2 else grant - used
+        alone = len(running.cohorts) + (running.prefill is not None) < 2
+        granted = None if grant is None or alone else grant - used
         self._device_short = device is not None and (granted is None or device < granted)
         headroom = device if self._device_short else granted
-        if headroom is None:
-            return Reading(used, None)
+        if headroom is None or self._demand <= headroom:
+            return Reading(used, headroom, self._demand)
         batch_bytes = admission.cost.batch_bytes
-        demand = max(0, sum(map(batch_bytes, running.ends())) - used)
-        depth, rows = min(((batch[0], len(batch)) for batch in held), key=lambda batch: -batch[0] % KV_STEP)
+        depth, rows = min(((batch[0], len(batch)) for batch in running.held()), key=lambda batch: -batch[0] % KV_STEP)
         step_bytes = batch_bytes([depth + KV_STEP] * rows) - batch_bytes([depth] * rows)
-        return Reading(used, headroom, demand, step_bytes, -depth % KV_STEP)
-
-    @property
-    def _used_bytes(self) -> int:
-        """What the rows hold, and the prompt that is kept, as the grant counts it."""
-        running, cost = self._running, self._reception.admission.cost
-        return sum(map(cost.batch_bytes, running.held())) + running.shelf.projected_bytes(cost)
+        return Reading(used, headroom, self._demand, step_bytes, -depth % KV_STEP)
 
     def shed(self) -> None:
         """Gives back what nobody needs to go on."""
@@ -143,9 +153,10 @@ class MemoryWatch:
 
         One that has so alone waits for a larger grant; it ends where it is if there can be none.
         """
-        running, admission = self._running, self._reception.admission
-        if admission.grant_bytes is None:
+        self._look()
+        if self._fits:
             return
+        running, admission = self._running, self._reception.admission
         beside = running.shelf.projected_bytes(admission.cost)
         if beside and not admission.fits_cohorts(running.held(), beside):
             running.shelf.clear()
@@ -168,7 +179,8 @@ class MemoryWatch:
 
         ``suspects`` may be empty: then any of them may have been it.
         """
-        used = self._used_bytes
+        self._look()
+        used = self._used
         rows = self._running.take_all()
         mx.clear_cache()
         if not rows:

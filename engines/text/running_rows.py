@@ -56,6 +56,12 @@ class RunningRows:
         return self.cohorts.kv_bytes + (0 if self.prefill is None else self.prefill.kv_bytes) + self.shelf.held_bytes
 
     @property
+    def outlook(self) -> tuple[object, ...]:
+        """What ``held`` and ``ends`` answer is another, in whole steps of the caches, only where this is."""
+        reads = None if self.prefill is None else (self.prefill.row.id, len(self.prefill.row.tokens), id(self.joins))
+        return self.cohorts.outlook, reads, None if self.shelf.prompt is None else len(self.shelf.prompt.tokens)
+
+    @property
     def deepest(self) -> int:
         """Tokens of the longest row now."""
         return max(0 if self.prefill is None else self.prefill.done, *self.cohorts.depths, 0)
