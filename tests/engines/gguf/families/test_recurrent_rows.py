@@ -1,0 +1,69 @@
+"""Rows of models with recurrent states, served: they join, leave, are preempted and resume, and get what they get alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.gguf.model import build_model
+from engines.header import read_header
+from engines.scheduling.admission import KvAdmission, KvCost
+from engines.text.batcher import Batcher
+from engines.text.row import Row, RowStarted
+from tests.engines.gguf.families import (
+    test_falcon_h1,
+    test_granitehybrid,
+    test_kimi_linear,
+    test_lfm2,
+    test_mamba2,
+    test_nemotron_h,
+    test_qwen35,
+)
+from tests.engines.gguf.families.helpers_family import VOCABULARY, Case, floats_of, write_case
+from tests.engines.text.helpers_rows import GREEDY, FixedPacer, continue_alone, tokens_of
+
+MODELS = (test_falcon_h1, test_granitehybrid, test_kimi_linear, test_lfm2, test_mamba2, test_nemotron_h, test_qwen35)
+CASES = [module.CASES[0] for module in MODELS]
+ANSWER = 30  # tokens
+
+
+def row(row_id: int, length: int) -> Row:
+    """Expected to end within a step of the caches, which the longer ones do not."""
+    prompt = tuple((7 * i + 13 * row_id) % VOCABULARY for i in range(length))
+    return Row(row_id, prompt, ANSWER, least_tokens=length + 1, expected_tokens=length + 2, sampling=GREEDY)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_rows_get_what_they_get_alone(case: Case, tmp_path: Path) -> None:
+    built = build_model(read_header(write_case(tmp_path / "rows.gguf", case, floats_of(case)[1])))
+    cost = KvCost(built.kv_bytes_per_token, state_bytes=built.state_bytes)
+    grows = built.kv_bytes_per_token > 0
+    batcher = Batcher(
+        built.model,
+        width=4,
+        eos_ids=frozenset({VOCABULARY}),
+        admission=KvAdmission(cost, 2 * cost.row_bytes(512)),
+        pacer=FixedPacer(96),
+    )
+    rows = [row(0, 238), row(1, 30), row(2, 237), row(3, 239)]
+    for each in rows:
+        batcher.submit(each)
+    grant, events, ticks = batcher.admission.grant_bytes, list[Any](), 0
+    assert grant is not None
+    while batcher.busy:
+        events += batcher.step()
+        assert batcher.kv_bytes <= grant
+        if len(tokens_of(events, 1)) == 25:
+            batcher.cancel(1)
+        ticks += 1
+        assert ticks < 600
+    for each in rows:
+        alone = continue_alone(built.model, each, frozenset())
+        got = tokens_of(events, each.id)
+        assert got == (alone[: len(got)] if each.id == 1 else alone)
+        assert len(got) >= 3
+    started = [event.id for event in events if isinstance(event, RowStarted)]
+    # Where keys and values grow, rows have been put aside and read again; states alone never outgrow the grant.
+    assert (len(started) > len(rows)) == grows
