@@ -6,9 +6,10 @@ as cached. Log-probabilities are made up.
 Where neither ``max_tokens`` nor a context ends an answer, DEFAULT_MAX_TOKENS does. Its memory report is arithmetic: the
 weights it was told, and ``kv_bytes_per_token`` for each token of the rows under way.
 
-It obeys its KV grant as a real engine does: a row starts where its tokens, prompt and answer, fit beside those of the rows
-under way; one that would not fit alone asks for a larger grant and waits; rows that have outgrown it give way, the youngest
-first. Unlike in a real engine, rows of unequal length waste nothing.
+It obeys its KV grant as a real engine does: a row starts, by priority, where its tokens, prompt and answer, fit beside those of
+the rows under way; one that would not fit alone asks for a larger grant and waits; rows that have outgrown it give way, the
+youngest first. Unlike in a real engine, rows of unequal length waste nothing, and nothing is paced: a row that has begun and has
+not said anything yet counts as prefilling. The grant bounds the rows' tokens and not the width.
 
 Timing: a build lasts ``load_s``; a row's first token comes ``ttft_s`` after its admission, the next ones ``1 / tokens_per_s``
 apart (0: one a step, as fast as it goes). All of it is the injected clock's, so a fake clock makes time virtual.
@@ -20,23 +21,25 @@ out) once the worker has emitted N tokens; ``hang_after_tokens: N`` stops answer
 
 from __future__ import annotations
 
-import os
-import resource
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from engines import simulated_text
 from engines.errors import CheckpointError, ContextLengthExceeded, InvalidField
 from engines.interface import EngineInfo, ReportProgress
+from engines.scheduling.capacity import CAPACITY_ROWS
 from engines.scheduling.growth import GROWTH_WAIT_S, OPEN_ANSWER, RowLengths, asked, asked_ahead
-from engines.simulated_script import Script, script_of
+from engines.scheduling.waiting import WaitingRows
+from engines.simulated_clock import Clock, RealClock
+from engines.simulated_faults import abort_process, hang_thread
+from engines.simulated_row import SimulatedRow
+from engines.simulated_script import script_of
+from engines.simulated_times import SimulatedTimes
 from engines.text.stops import StopMatcher
 from engines.wire import (
     Admitted,
+    CapacityRow,
     ChatPrompt,
     Event,
     Failed,
@@ -45,6 +48,8 @@ from engines.wire import (
     GrowRequest,
     LoadModel,
     MemoryReport,
+    PriorityCounts,
+    SchedulingReport,
     SimulateSpec,
     TextRequest,
     Usage,
@@ -59,45 +64,6 @@ _DEFAULT_WIDTH = 64
 _LOAD_STEPS = 20
 _LONGEST_SLEEP_S = 0.01  # in a step, so that a cancel or a new request is not kept waiting
 _LAST_WORDS_S = 0.05  # before an abort: what was emitted has left the process by then
-
-
-class Clock(Protocol):
-    """Seconds that pass only where this engine says so."""
-
-    def now(self) -> float: ...
-
-    def sleep(self, seconds: float) -> None: ...
-
-
-class RealClock:
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
-@dataclass(eq=False)
-class _Row:
-    request: TextRequest
-    request_id: int
-    prompt_tokens: int
-    max_tokens: int
-    stops: StopMatcher
-    lengths: RowLengths
-    script: Script
-    due: float = 0.0  # when its next token comes
-    emitted: int = 0
-    unsent: tuple[tuple[int, str], ...] = ()  # tokens whose text may be the beginning of a stop
-    echoed: bool = False
-    cached_tokens: int = 0
-    admitted: bool = False  # and may have given way since
-    waits_until: float | None = None  # it outgrew the grant alone; without a larger one by then it ends where it is
-    cancelled: bool = False
-
-    @property
-    def held(self) -> int:
-        return self.prompt_tokens + self.emitted
 
 
 def build(load: LoadModel, report: ReportProgress, clock: Clock | None = None) -> SimulatedEngine:
@@ -134,16 +100,19 @@ class SimulatedEngine:
         self._simulate = simulate
         self._context = context
         self._clock = clock
-        self._abort = abort or _abort
-        self._hang = hang or _hang
+        self._abort = abort or abort_process
+        self._hang = hang or hang_thread
         self._width = width or _DEFAULT_WIDTH
         self._grant_bytes = grant_bytes
-        self._queued: deque[_Row] = deque()
-        self._rows: list[_Row] = []
+        self._queued = WaitingRows[SimulatedRow]()
+        self._deferred = 0  # of them, that wait for memory
+        self._rows: list[SimulatedRow] = []
         self._ended: list[Event] = []  # terminal events that the next step answers
         self._siblings: int | None = None  # of the row admitted last
         self._emitted = 0
         self._peak = 0
+        self._times = SimulatedTimes()
+        self._preemptions = 0
 
     @property
     def info(self) -> EngineInfo:
@@ -159,7 +128,7 @@ class SimulatedEngine:
     def busy(self) -> bool:
         return bool(self._rows or self._ended) or any(map(self._actionable, self._queued))
 
-    def prepare(self, request: TextRequest) -> _Row:
+    def prepare(self, request: TextRequest) -> SimulatedRow:
         """ContextLengthExceeded when the prompt leaves no room for a token, InvalidField when none is asked for,
         UnsupportedParameter for a schema or grammar that it cannot follow.
         """
@@ -184,11 +153,13 @@ class SimulatedEngine:
             expected=prompt_tokens + (min(allowed, OPEN_ANSWER) if open_ended else allowed),
             end=prompt_tokens + allowed,
         )
-        return _Row(request, 0, prompt_tokens, allowed, StopMatcher(request.stop), lengths, script_of(request))
+        return SimulatedRow(request, 0, prompt_tokens, allowed, StopMatcher(request.stop), lengths, script_of(request))
 
     def submit(self, request_id: int, prepared: Any) -> None:
-        prepared.request_id = request_id
-        self._queued.append(prepared)
+        row: SimulatedRow = prepared
+        now = self._clock.now()
+        row.request_id, row.submitted_at = request_id, now
+        self._queued.add(request_id, row, row.request.priority, now)
 
     def cancel(self, request_id: int) -> None:
         for row in (*self._queued, *self._rows):
@@ -232,8 +203,8 @@ class SimulatedEngine:
             if row.request_id != request_id:
                 continue
             row.lengths = replace(row.lengths, most=most)
-            if row in self._queued and row.lengths.least > most:
-                self._queued.remove(row)
+            if request_id in self._queued and row.lengths.least > most:
+                self._queued.remove(request_id)
                 if row.admitted:
                     self._finish(row, "length", self._ended)
                 else:
@@ -249,6 +220,36 @@ class SimulatedEngine:
             static=weights, kv=total - weights, prompt_cache=0, mlx_cache=0, peak=max(self._peak, total)
         )
 
+    @property
+    def capacity(self) -> tuple[CapacityRow, ...]:
+        """What the grant holds, as this engine counts."""
+        longest, context = self._longest, self._context or UNLIMITED_CONTEXT
+        if longest is None:
+            return ()
+        return tuple(CapacityRow(rows, min(context, longest // rows)) for rows in CAPACITY_ROWS)
+
+    def scheduling(self) -> SchedulingReport:
+        size, grant = self._simulate.kv_bytes_per_token, self._grant_bytes
+        decoding = sum(row.said_at is not None for row in self._rows)
+        held = sum(row.held for row in self._rows) * size
+        return SchedulingReport(
+            width=self._width,
+            decoding=decoding,
+            prefilling=len(self._rows) - decoding,
+            waiting=len(self._queued),
+            deferred=self._deferred,
+            by_priority=PriorityCounts(**self._queued.by_priority()),
+            headroom_bytes=None if grant is None else max(0, grant - held),
+            decode_tokens_s=self._times.tokens_s(self._clock.now()),
+            frontier_tokens=max((row.held for row in self._rows), default=0),
+            bytes_per_row_token=float(size),
+            preemptions=self._preemptions,
+            cohorts=int(bool(self._rows)),
+            inter_token=self._times.inter_token.read(),
+            queue_wait=self._times.queue_wait.read(),
+            ttft=self._times.ttft.read(),
+        )
+
     def close(self) -> None:
         self._queued.clear()
         self._rows.clear()
@@ -261,41 +262,47 @@ class SimulatedEngine:
         size = self._simulate.kv_bytes_per_token
         return None if self._grant_bytes is None or size == 0 else self._grant_bytes // size
 
-    def _projected(self, row: _Row) -> int:
+    def _projected(self, row: SimulatedRow) -> int:
         """The length to which a row is projected to grow, in tokens."""
         longest = self._longest
         expected = row.lengths.expected if longest is None else min(row.lengths.expected, longest)
         return max(row.lengths.least, expected, row.held + 1)
 
-    def _actionable(self, row: _Row) -> bool:
+    def _actionable(self, row: SimulatedRow) -> bool:
         """A waiting row whose wait may end without anybody's help."""
         return row.cancelled or self._gives_up(row) or asked(row.lengths, self._longest) is None
 
-    def _gives_up(self, row: _Row) -> bool:
+    def _gives_up(self, row: SimulatedRow) -> bool:
         return row.waits_until is not None and self._clock.now() >= row.waits_until
 
     def _admit(self, events: list[Event]) -> None:
         """In order; a row that only a larger grant could help is passed over."""
         longest = self._longest
-        for row in tuple(self._queued):
+        self._deferred = 0
+        for row in self._queued:
             if len(self._rows) >= self._width:
                 return
             if asked(row.lengths, longest) is not None:
                 if self._gives_up(row):
-                    self._queued.remove(row)
+                    self._queued.remove(row.request_id)
                     self._finish(row, "length", events)
+                else:
+                    self._deferred += 1
                 continue
             if longest is not None and sum(map(self._projected, (*self._rows, row))) > longest:
+                self._deferred += 1
                 return
-            self._queued.remove(row)
-            row.due, row.waits_until = self._clock.now() + self._simulate.ttft_s, None
+            self._queued.remove(row.request_id)
+            now = self._clock.now()
+            row.due, row.waits_until = now + self._simulate.ttft_s, None
             self._rows.append(row)
             if not row.admitted:
                 row.admitted = True
+                self._times.queue_wait.add(now - row.submitted_at)
                 self._share(row)
                 events.append(Admitted(request_id=row.request_id, prompt_tokens=row.prompt_tokens))
 
-    def _share(self, row: _Row) -> None:
+    def _share(self, row: SimulatedRow) -> None:
         siblings = row.request.siblings
         if siblings is not None and siblings == self._siblings:
             row.cached_tokens = max(0, row.prompt_tokens - 1)
@@ -315,9 +322,10 @@ class SimulatedEngine:
             if not self._rows and least > longest:
                 row.waits_until = self._clock.now() + GROWTH_WAIT_S
                 row.lengths = replace(row.lengths, expected=min(row.lengths.end, row.held + OPEN_ANSWER))
-            self._queued.appendleft(row)
+            self._preemptions += 1
+            self._queued.put_back(row.request_id, row, row.request.priority, self._clock.now())
 
-    def _fail(self, row: _Row, most: int) -> None:
+    def _fail(self, row: SimulatedRow, most: int) -> None:
         error = ContextLengthExceeded(
             f"Prompt and answer need {row.lengths.least} tokens of KV cache; the memory that this model can be granted holds "
             f"{most}. Ask for fewer max_tokens, shorten the prompt, or raise the memory budget.",
@@ -329,7 +337,7 @@ class SimulatedEngine:
 
     # --- a row ---
 
-    def _emit(self, row: _Row, events: list[Event]) -> bool:
+    def _emit(self, row: SimulatedRow, events: list[Event]) -> bool:
         """One token; True when it was the last."""
         if row.request.echo and not row.echoed:
             row.echoed = True
@@ -337,6 +345,7 @@ class SimulatedEngine:
         if row.max_tokens == 0:
             self._finish(row, "length", events)
             return True
+        self._times.said(row, self._clock.now())
         token, step = row.emitted, row.script.step(row.emitted)
         row.emitted += 1
         self._emitted += 1
@@ -355,12 +364,12 @@ class SimulatedEngine:
             return False
         return True
 
-    def _say(self, row: _Row, text: str, events: list[Event]) -> None:
+    def _say(self, row: SimulatedRow, text: str, events: list[Event]) -> None:
         if text:
             events.append(simulated_text.delta(row.request_id, text, row.unsent, row.request.logprobs))
             row.unsent = ()
 
-    def _finish(self, row: _Row, reason: FinishReason, events: list[Event]) -> None:
+    def _finish(self, row: SimulatedRow, reason: FinishReason, events: list[Event]) -> None:
         self._say(row, row.stops.flush(), events)
         usage = Usage(
             prompt_tokens=row.prompt_tokens,
@@ -374,8 +383,8 @@ class SimulatedEngine:
     def _drop_cancelled(self, events: list[Event]) -> None:
         for row in [row for row in (*self._rows, *self._queued) if row.cancelled]:
             self._finish(row, "cancelled", events)
+            self._queued.remove(row.request_id)
         self._rows = [row for row in self._rows if not row.cancelled]
-        self._queued = deque(row for row in self._queued if not row.cancelled)
 
     def _break_down(self) -> None:
         abort_after, hang_after = self._simulate.abort_after_tokens, self._simulate.hang_after_tokens
@@ -388,12 +397,3 @@ class SimulatedEngine:
     def _total_bytes(self) -> int:
         tokens = sum(row.prompt_tokens + row.emitted for row in self._rows)
         return self._simulate.weights_bytes + tokens * self._simulate.kv_bytes_per_token
-
-
-def _abort() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the abort is wanted; its core dump is not
-    os.abort()
-
-
-def _hang() -> None:
-    threading.Event().wait()

@@ -13,6 +13,7 @@ from engines.scheduling.growth import GROWTH_WAIT_S
 from engines.simulated import DEFAULT_MAX_TOKENS, UNLIMITED_CONTEXT, SimulatedEngine, build
 from engines.wire import (
     Admitted,
+    CapacityRow,
     ChatMessage,
     ChatPrompt,
     Event,
@@ -21,6 +22,8 @@ from engines.wire import (
     GrowRequest,
     LoadModel,
     ModelSpec,
+    PriorityCounts,
+    SchedulingReport,
     SimulateSpec,
     TextDelta,
     TextPrompt,
@@ -396,3 +399,29 @@ def test_simulated_siblings_after_the_first_count_the_prompt_as_cached() -> None
         ask(model, request_id, siblings=siblings)
     events = run(model)
     assert [last(events, request_id).usage.cached_tokens for request_id in (1, 2, 3, 4)] == [0, 2, 0, 0]
+
+
+def test_simulated_reports_its_rows_and_times_and_lets_the_better_class_go_first() -> None:
+    clock = FakeClock()
+    model = engine(clock, grant=300, width=2, kv_bytes_per_token=10, ttft_s=2.0, tokens_per_s=1.0)
+    assert model.scheduling() == SchedulingReport(width=2, headroom_bytes=300, bytes_per_row_token=10.0)
+    for request_id, priority in enumerate(("normal", "batch", "interactive", "normal"), start=1):
+        ask(model, request_id, max_tokens=3, priority=priority)
+    model.step()
+    seen = model.scheduling()
+    assert (seen.decoding, seen.prefilling, seen.waiting) == (0, 2, 2)
+    assert seen.by_priority == PriorityCounts(normal=1, batch=1)
+    events = run(model)
+    order = [event.request_id for event in events if isinstance(event, Admitted)]
+    assert order == [4, 2]
+    told = model.scheduling()
+    assert (told.ttft.count, told.inter_token.count, told.queue_wait.count) == (4, 8, 4)
+    assert told.inter_token.sum_s == 8.0 and told.queue_wait.sum_s == 8.0 and told.ttft.sum_s == 16.0
+
+
+def test_simulated_capacity_is_what_the_grant_holds() -> None:
+    model = engine(grant=1000, kv_bytes_per_token=10)
+    assert model.capacity[:3] == (CapacityRow(1, 100), CapacityRow(2, 50), CapacityRow(4, 25))
+    model.set_grant(2000)
+    assert model.capacity[0] == CapacityRow(1, 200)
+    assert engine().capacity == ()
