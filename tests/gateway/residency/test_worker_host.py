@@ -9,7 +9,17 @@ import subprocess
 
 import pytest
 
-from engines.wire import Closed, Failed, Finished, Hello, LoadFailed, LoadProgress, MemoryReport, Ready, SchedulingReport
+from engines.wire import (
+    Closed,
+    Failed,
+    Finished,
+    Hello,
+    LoadFailed,
+    LoadProgress,
+    MemoryReport,
+    Ready,
+    SchedulingReport,
+)
 from gateway.residency.request_stream import RequestLost
 from gateway.residency.worker_host import WorkerHost
 from gateway.residency.worker_process import WorkerCommand
