@@ -146,9 +146,14 @@ class Hyperparameters:
         if value is None:
             return None
         elements = value.tolist() if isinstance(value, GgufArray) else []
-        if len(elements) != count or not all(isinstance(each, float) and not math.isnan(each) for each in elements):
+        numbers = [each for each in elements if isinstance(each, float) and not math.isnan(each)]
+        if len(elements) != count or len(numbers) != count:
             raise self.error(key, f"is not an array of {count} numbers")
-        return elements
+        return numbers
+
+    def leave(self, *keys: str) -> None:
+        """These keys are read by somebody else, and are no reason to refuse the model."""
+        self._read.update(keys)
 
     def has(self, key: str) -> bool:
         """Whether the key is there; this does not count as reading it."""

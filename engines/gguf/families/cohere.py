@@ -33,7 +33,7 @@ _PROJECTIONS: Final[tuple[Slot, ...]] = (*BODY, *QKV, *GATE_UP)
 def _command_r(checkpoint: Checkpoint) -> Plan:
     plan = _common(checkpoint, "cohere")
     plan.config["use_qk_norm"] = in_any_block(checkpoint, "attn_q_norm")
-    slots = COMMAND_R.slots if plan.config["use_qk_norm"] else without(COMMAND_R.slots, *(s.stem for s in QK_NORMS))
+    slots = COMMAND_R.slots if plan.config["use_qk_norm"] else without(COMMAND_R.slots, *QK_NORMS)
     return scaled_linearly(replace(plan, slots=slots))
 
 

@@ -5,17 +5,19 @@ Any projection may have a bias: where a file has one, the leaf adds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from engines.gguf.config import MAX_CONTEXT
 from engines.gguf.families.family import DECODER, Checkpoint, Plan
 from engines.gguf.names import HEAD, Slot, SlotKind
+from engines.gguf.transforms import rows
 
 __all__ = [
     "BODY",
     "FFN_NORM",
+    "FUSED_QKV",
     "GATE_UP",
     "POST_NORMS",
     "QKV",
@@ -33,6 +35,19 @@ __all__ = [
 _ATTENTION: Final = "model.layers.{i}.self_attn"
 
 QKV: Final = tuple(Slot(f"blk.{{i}}.attn_{x}", f"{_ATTENTION}.{x}_proj", bias=True) for x in "qkv")
+
+
+def _rows_before(number: int) -> Callable[[Mapping[str, Any]], int]:
+    """Rows before the first, second, third and after the third of Q, K and V."""
+    shares = ("num_attention_heads", "num_key_value_heads", "num_key_value_heads")[:number]
+    return lambda config: sum(config[share] for share in shares) * int(config["head_dim"])
+
+
+FUSED_QKV: Final = tuple(
+    Slot("blk.{i}.attn_qkv", slot.module, bias=True, transform=rows(_rows_before(number), _rows_before(number + 1)))
+    for number, slot in enumerate(QKV)
+)
+"""Of files that have Q, K and V in one matrix, one after the other, and stock classes that have them apart."""
 QK_NORMS: Final = tuple(Slot(f"blk.{{i}}.attn_{x}_norm", f"{_ATTENTION}.{x}_norm", SlotKind.NORM) for x in "qk")
 GATE_UP: Final = tuple(
     Slot(f"blk.{{i}}.ffn_{x}", f"model.layers.{{i}}.mlp.{x}_proj", bias=True) for x in ("gate", "up")
@@ -50,8 +65,9 @@ SANDWICH_NORMS: Final = (
 """Of models that do both."""
 
 
-def without(slots: Iterable[Slot], *stems: str) -> tuple[Slot, ...]:
-    """These slots without those of these stems."""
+def without(slots: Iterable[Slot], *others: str | Slot) -> tuple[Slot, ...]:
+    """These slots without others, which are named by their stems or are slots."""
+    stems = {other.stem if isinstance(other, Slot) else other for other in others}
     return tuple(slot for slot in slots if slot.stem not in stems)
 
 
@@ -65,28 +81,26 @@ def in_any_block(checkpoint: Checkpoint, stem: str) -> bool:
     return any(rest[2:] == [f"{stem}.weight"] for rest in blocks)
 
 
-def neighbours_rotate(plan: Plan, layers: Iterable[int] | None = None) -> Plan:
+def neighbours_rotate(plan: Plan) -> Plan:
     """The plan of a file whose rows of Q and K were interleaved by the converter, for a stock class that is not told so by its
-    configuration: its rotary embeddings are. ``layers`` are those that have one; None: all."""
-    chosen = range(len(plan.windows)) if layers is None else layers
-    told = {f"model.layers.{i}.self_attn.rope.traditional": True for i in chosen}
+    configuration: its rotary embeddings are."""
+    told = {f"model.layers.{i}.self_attn.rope.traditional": True for i in range(len(plan.windows))}
     return replace(plan, attributes={**plan.attributes, **told})
 
 
-def scaled_linearly(plan: Plan, layers: Iterable[int] | None = None) -> Plan:
+def scaled_linearly(plan: Plan, *, module: str = "model.layers.{i}.self_attn.rope") -> Plan:
     """The plan with linear scaling told to rotary embeddings whose stock class has none in its configuration."""
     scaling: dict[str, Any] | None = plan.config["rope_scaling"]
     if scaling is None:
         return plan
-    chosen = range(len(plan.windows)) if layers is None else layers
-    told = {f"model.layers.{i}.self_attn.rope.scale": 1 / scaling["factor"] for i in chosen}
+    told = {f"{module.format(i=i)}.scale": 1 / scaling["factor"] for i in range(len(plan.windows))}
     return replace(plan, attributes={**plan.attributes, **told})
 
 
 def partial_rotary(checkpoint: Checkpoint, plan: Plan, default: int | None = None) -> float:
     """The part of a head's features that is rotated, by ``rope.dimension_count``; a hair above the quotient, since stock classes
     multiply it back and round down. ``default`` is the count where the file does not say; None: all of the head."""
-    parameters, head_dim = checkpoint.parameters, plan.config["head_dim"]
+    parameters, head_dim = checkpoint.parameters, int(plan.config["head_dim"])
     dims = parameters.integer("rope.dimension_count", default or head_dim, most=head_dim)
     if dims % 2:
         raise parameters.error("rope.dimension_count", f"is {dims}; features are rotated in pairs")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from engines.gguf.families.apertus import APERTUS
 from engines.gguf.families.bitnet import BITNET
+from engines.gguf.families.chatglm import CHATGLM
 from engines.gguf.families.cohere import COHERE2, COMMAND_R
 from engines.gguf.families.exaone4 import EXAONE4
 from engines.gguf.families.family import Family
@@ -13,17 +15,21 @@ from engines.gguf.families.gemma3 import GEMMA3
 from engines.gguf.families.gemma3n import GEMMA3N
 from engines.gguf.families.gemma4 import GEMMA4
 from engines.gguf.families.glm4 import GLM4
+from engines.gguf.families.gpt import GPT2, GPTNEOX, STARCODER
 from engines.gguf.families.granite import GRANITE
 from engines.gguf.families.hunyuan_dense import HUNYUAN_DENSE
 from engines.gguf.families.llama import LLAMA
-from engines.gguf.families.llama_kin import ERNIE4_5, EXAONE, INTERNLM2, SEED_OSS
+from engines.gguf.families.llama_kin import BAICHUAN, ERNIE4_5, EXAONE, INTERNLM2, QWEN, SEED_OSS, XVERSE
+from engines.gguf.families.minicpm import MINICPM
 from engines.gguf.families.minicpm3 import MINICPM3
 from engines.gguf.families.mistral3 import MISTRAL3
+from engines.gguf.families.nemotron import NEMOTRON
 from engines.gguf.families.olmo2 import OLMO2
 from engines.gguf.families.phi2 import PHI2
 from engines.gguf.families.phi3 import PHI3
 from engines.gguf.families.qwen2 import QWEN2
 from engines.gguf.families.qwen3 import QWEN3
+from engines.gguf.families.qwen_vl import QWEN2VL, QWEN3VL
 from engines.gguf.families.smollm3 import SMOLLM3
 from engines.gguf.families.stablelm import STABLELM
 from engines.gguf.families.starcoder2 import STARCODER2
@@ -58,6 +64,18 @@ FAMILIES: Final[tuple[Family, ...]] = (
     HUNYUAN_DENSE,
     MINICPM3,
     BITNET,
+    QWEN2VL,
+    QWEN3VL,
+    CHATGLM,
+    MINICPM,
+    NEMOTRON,
+    APERTUS,
+    QWEN,
+    BAICHUAN,
+    XVERSE,
+    GPT2,
+    GPTNEOX,
+    STARCODER,
 )
 
 REFUSED: Final[dict[str, str]] = {}

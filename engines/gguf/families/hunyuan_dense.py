@@ -25,7 +25,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     normed = in_any_block(checkpoint, "attn_q_norm")
     plan.config.update({"attention_bias": False, "use_qk_norm": normed})
     slots = HUNYUAN_DENSE.slots
-    return plan if normed else replace(plan, slots=without(slots, *(slot.stem for slot in _NORMS)))
+    return plan if normed else replace(plan, slots=without(slots, *_NORMS))
 
 
 HUNYUAN_DENSE = Family(

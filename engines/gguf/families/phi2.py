@@ -5,14 +5,19 @@ Early conversions have Q, K and V in one matrix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from engines.gguf.families.decoder_slots import QKV, in_any_block, partial_rotary, scaled_linearly, with_biases, without
+from engines.gguf.families.decoder_slots import (
+    FUSED_QKV,
+    QKV,
+    in_any_block,
+    partial_rotary,
+    scaled_linearly,
+    with_biases,
+    without,
+)
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.names import HEAD, Slot, SlotKind
-from engines.gguf.transforms import rows
 
 __all__ = ["PHI2"]
 
@@ -24,26 +29,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     plan.config["partial_rotary_factor"] = partial_rotary(checkpoint, plan)
     slots = PHI2.slots
     if in_any_block(checkpoint, "attn_qkv"):
-        slots = (*without(slots, *(slot.stem for slot in QKV)), *_FUSED)
+        slots = (*without(slots, *QKV), *FUSED_QKV)
     return scaled_linearly(replace(plan, slots=slots))
 
-
-def _heads(config: Mapping[str, Any], number: int) -> int:
-    """Rows before the first, second, third and after the third of Q, K and V."""
-    shares = ("num_attention_heads", "num_key_value_heads", "num_key_value_heads")
-    total: int = sum(config[share] for share in shares[:number]) * config["head_dim"]
-    return total
-
-
-_FUSED = tuple(
-    Slot(
-        "blk.{i}.attn_qkv",
-        slot.module,
-        bias=True,
-        transform=rows(lambda c, n=number: _heads(c, n), lambda c, n=number: _heads(c, n + 1)),
-    )
-    for number, slot in enumerate(QKV)
-)
 
 PHI2 = Family(
     architecture="phi2",

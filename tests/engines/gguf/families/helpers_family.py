@@ -72,6 +72,7 @@ class Case:
     initial: Callable[[str, Array], Array | None] = lambda name, random: None  # other random weights, where it says so
     rows: tuple[int, ...] = (2, 3)  # of batches, besides as many as there are KV heads; () where the width is 1
     prepare: Callable[[Any], None] = lambda model: None  # the stock model, where it must be told something
+    whole_keys: Mapping[str, CheckpointValue] = field(default_factory=dict)  # that have no prefix
     light: bool = False  # a variant of another case: held to the stock class's logits only
 
 
@@ -138,6 +139,7 @@ def write_case(
 ) -> Path:
     """Writes a checkpoint of these tensors under the case's metadata, with ``metadata`` added."""
     values = {f"{case.architecture}.{key}": value for key, value in {**case.metadata, **(metadata or {})}.items()}
+    values |= case.whole_keys
     return write_checkpoint(path, case.architecture, values, tensors, {"tokenizer.ggml.model": "none"})
 
 

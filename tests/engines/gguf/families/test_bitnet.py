@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.nn.layers.linear import Linear
 from mlx_lm.models import bitnet
+from mlx_lm.models.bitlinear_layers import BitLinear
 
 from tests.engines.gguf.families.helpers_dense import CONFIG, faint_embeddings, keys
 from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks
@@ -36,12 +37,12 @@ def plain_layers(model: Any) -> None:
     for layer in model.layers:
         for owner in (layer.self_attn, layer.mlp):
             for name, child in owner.children().items():
-                if isinstance(child, bitnet.BitLinear):
+                if isinstance(child, BitLinear):
                     owner[name] = Linear(child.in_features, child.out_features, bias=False)
         layer.mlp.__class__ = SiluMLP
 
 
-class SiluMLP(bitnet.MLP):  # type: ignore[misc, name-defined]
+class SiluMLP(bitnet.MLP):
     def __call__(self, x: mx.array) -> Any:
         gate = self.gate_proj(x)
         return self.down_proj(self.ffn_sub_norm(gate * mx.sigmoid(gate) * self.up_proj(x)))
@@ -58,7 +59,9 @@ def ternary(name: str, random: Array) -> Array | None:
 def tensors(weights: Weights, config: dict[str, Any]) -> Weights:
     converted = {}
     for name, value in weights.items():
-        layer, rest = re.fullmatch(r"(?:model\.layers\.(\d+)\.)?(.+)\.weight", name).groups()
+        match = re.fullmatch(r"(?:model\.layers\.(\d+)\.)?(.+)\.weight", name)
+        assert match is not None, name
+        layer, rest = match.groups()
         block = f"blk.{layer}." if layer else ""
         converted[f"{block}{NAMES[rest]}.weight"] = value
     return converted

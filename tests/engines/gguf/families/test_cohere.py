@@ -43,6 +43,7 @@ CASES = [
         COMMAND_R | {"use_qk_norm": True},
         keys_of_layer_norms(COMMAND_R, **KEYS),
         by_name("command-r"),
+        light=True,
         floats=("_norm.",),
         initial=initial,
     ),

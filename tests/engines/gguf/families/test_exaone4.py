@@ -29,7 +29,7 @@ WINDOW_KEYS: dict[str, Any] = {
 TENSORS = by_name("exaone4")
 
 CASES = [
-    Case("exaone4", "exaone4", PLAIN, keys(PLAIN, vocab_size=96), TENSORS),
+    Case("exaone4", "exaone4", PLAIN, keys(PLAIN, vocab_size=96), TENSORS, light=True),
     Case(
         "exaone4-windows",
         "exaone4",

@@ -26,7 +26,7 @@ GEMMA2: dict[str, Any] = CONFIG | {
 CAPS: dict[str, Any] = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
 
 
-class WindowedAttention(gemma2.Attention):  # type: ignore[misc, name-defined]
+class WindowedAttention(gemma2.Attention):
     """The stock attention with a mask of positions made here: of one row, whose cache keeps everything."""
 
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> Any:
@@ -44,7 +44,14 @@ def windowed(model: Any) -> None:
 CASES = [
     Case("gemma", "gemma", GEMMA, keys(GEMMA), by_name("gemma", plus_one)),
     # The stock class knows of no windows, so that the one of these two lets everything through.
-    Case("gemma2", "gemma2", GEMMA2, keys(GEMMA2, attention__sliding_window=256, **CAPS), by_name("gemma2", plus_one)),
+    Case(
+        "gemma2",
+        "gemma2",
+        GEMMA2,
+        keys(GEMMA2, attention__sliding_window=256, **CAPS),
+        by_name("gemma2", plus_one),
+        light=True,
+    ),
     Case(
         "gemma2-windows",
         "gemma2",

@@ -35,6 +35,7 @@ CASES = [
         GLM4 | {"attention_bias": False},
         keys(GLM4, rope__dimension_count=16, rope__dimension_sections=[4, 6, 6, 0]),
         by_name("glm4", in_halves),
+        light=True,
     ),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

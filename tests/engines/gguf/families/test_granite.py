@@ -52,8 +52,8 @@ CASES = [
         required=("logit_scale",),
         initial=faint_embeddings,
     ),
-    Case("granite-unscaled", "granite", PLAIN, keys(PLAIN, logit_scale=1.0, attention__scale=0.0), TENSORS),
-    Case("granite-biased", "granite", BIASED, keys(BIASED, **SCALES), TENSORS),
+    Case("granite-unscaled", "granite", PLAIN, keys(PLAIN, logit_scale=1.0, attention__scale=0.0), TENSORS, light=True),
+    Case("granite-biased", "granite", BIASED, keys(BIASED, **SCALES), TENSORS, light=True),
     Case(
         "granite-llama3",
         "granite",
@@ -61,6 +61,7 @@ CASES = [
         keys(GRANITE, **SCALES),
         TENSORS,
         initial=faint_embeddings,
+        light=True,
         extra={"rope_freqs.weight": llama3_factors(16, 10000.0)},
     ),
 ]

@@ -23,6 +23,13 @@ KEYS: dict[str, Any] = {
 
 CASES = [
     Case("hunyuan-dense", "hunyuan-dense", HUNYUAN, keys(HUNYUAN, **KEYS), by_name("hunyuan-dense")),
-    Case("hunyuan-dense-unnormed", "hunyuan-dense", UNNORMED, keys(UNNORMED, **KEYS), by_name("hunyuan-dense")),
+    Case(
+        "hunyuan-dense-unnormed",
+        "hunyuan-dense",
+        UNNORMED,
+        keys(UNNORMED, **KEYS),
+        by_name("hunyuan-dense"),
+        light=True,
+    ),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -1,4 +1,4 @@
-"""internlm2, ernie4_5, exaone and seed_oss, each against mlx-lm's class of its own."""
+"""baichuan, ernie4_5, exaone, internlm2, qwen, seed_oss and xverse, against mlx-lm's class of their own where there is one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engines.gguf.families.helpers_dense import (
     keys,
     llama3_factors,
 )
-from tests.engines.gguf.families.helpers_family import Case, Weights, checks
+from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks
 
 INTERNLM2: dict[str, Any] = CONFIG | {"model_type": "internlm2", "bias": False, "tie_word_embeddings": False}
 ERNIE: dict[str, Any] = CONFIG | {"model_type": "ernie4_5", "head_dim": 32, "use_bias": False}
@@ -30,6 +30,45 @@ SEED: dict[str, Any] = CONFIG | {
     "attention_bias": True,
     "tie_word_embeddings": False,
 }
+
+
+LLAMA: dict[str, Any] = CONFIG | {"model_type": "llama", "tie_word_embeddings": False}
+QWEN: dict[str, Any] = CONFIG | {
+    "model_type": "qwen",
+    "num_key_value_heads": 4,
+    "kv_channels": 16,
+    "layer_norm_epsilon": 1e-5,
+    "intermediate_size": 192,
+}
+QWEN_NAMES = {
+    "ln_1.weight": "attn_norm.weight",
+    "ln_2.weight": "ffn_norm.weight",
+    "attn.c_attn.weight": "attn_qkv.weight",
+    "attn.c_attn.bias": "attn_qkv.bias",
+    "attn.c_proj.weight": "attn_output.weight",
+    "mlp.w1.weight": "ffn_up.weight",
+    "mlp.w2.weight": "ffn_gate.weight",
+    "mlp.c_proj.weight": "ffn_down.weight",
+    "transformer.wte.weight": "token_embd.weight",
+    "transformer.ln_f.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+
+
+def qwen_tensors(weights: Weights, config: dict[str, Any]) -> Weights:
+    converted = {}
+    for name, value in weights.items():
+        match = re.fullmatch(r"(?:transformer\.h\.(\d+)\.)?(.+)", name)
+        assert match is not None, name
+        layer, rest = match.groups()
+        converted[f"blk.{layer}.{QWEN_NAMES[rest]}" if layer else QWEN_NAMES[rest]] = value
+    return converted
+
+
+def qwen_initial(name: str, random: Array) -> Array | None:
+    if ".ln_" in name:
+        return 1 + 0.2 * random
+    return random if name.endswith("wte.weight") else None
 
 
 def internlm2_tensors(weights: Weights, config: dict[str, Any]) -> Weights:
@@ -65,5 +104,17 @@ CASES = [
         extra={"rope_freqs.weight": llama3_factors(16, 10000.0)},
     ),
     Case("seed_oss", "seed_oss", SEED, keys(SEED), by_name("seed_oss")),
+]
+CASES += [
+    Case(
+        "baichuan",
+        "baichuan",
+        LLAMA,
+        keys(LLAMA, rope__dimension_count=16),
+        by_name("baichuan", interleaved),
+        light=True,
+    ),
+    Case("xverse", "xverse", LLAMA, keys(LLAMA, rope__dimension_count=16), by_name("xverse", interleaved), light=True),
+    Case("qwen", "qwen", QWEN, keys(QWEN, rope__dimension_count=16), qwen_tensors, initial=qwen_initial),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

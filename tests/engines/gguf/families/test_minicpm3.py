@@ -47,6 +47,6 @@ CASES = [
         extra=FACTORS,
         required=REQUIRED,
     ),
-    Case("minicpm3-unscaled", "minicpm3", PLAIN, keys(PLAIN, **KEYS), by_name("minicpm3")),
+    Case("minicpm3-unscaled", "minicpm3", PLAIN, keys(PLAIN, **KEYS), by_name("minicpm3"), light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -36,7 +36,7 @@ MINISTRAL_KEYS: dict[str, Any] = LLAMA_KEYS | {
 TENSORS = by_name("llama", interleaved)
 
 CASES = [
-    Case("mistral3", "mistral3", SMALL, keys(SMALL, **LLAMA_KEYS), TENSORS),
+    Case("mistral3", "mistral3", SMALL, keys(SMALL, **LLAMA_KEYS), TENSORS, light=True),
     Case("ministral3", "mistral3", MINISTRAL, keys(MINISTRAL, **MINISTRAL_KEYS), TENSORS),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

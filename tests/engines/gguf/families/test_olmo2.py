@@ -25,7 +25,7 @@ OLMO3_KEYS: dict[str, Any] = {
 TENSORS = by_name("olmo2")
 
 CASES = [
-    Case("olmo2", "olmo2", OLMO2, keys(OLMO2), TENSORS),
+    Case("olmo2", "olmo2", OLMO2, keys(OLMO2), TENSORS, light=True),
     Case("olmo3", "olmo2", OLMO3, keys(OLMO3, **OLMO3_KEYS), TENSORS),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

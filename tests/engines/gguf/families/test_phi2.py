@@ -30,6 +30,6 @@ def fused(weights: Weights, config: dict[str, Any]) -> Weights:
 
 CASES = [
     Case("phi2", "phi2", PHI2, keys_of_layer_norms(PHI2, rope__dimension_count=8), by_name("phi2")),
-    Case("phi2-fused", "phi2", PHI2, keys_of_layer_norms(PHI2, rope__dimension_count=8), fused),
+    Case("phi2-fused", "phi2", PHI2, keys_of_layer_norms(PHI2, rope__dimension_count=8), fused, light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -18,6 +18,6 @@ TENSORS = by_name("smollm3", interleaved)
 
 CASES = [
     Case("smollm3", "smollm3", SMOLLM3, keys(SMOLLM3, vocab_size=96, rope__dimension_count=16), TENSORS),
-    Case("smollm3-yarn", "smollm3", SMOLLM3 | {"rope_scaling": YARN}, keys(SMOLLM3, **YARN_KEYS), TENSORS),
+    Case("smollm3-yarn", "smollm3", SMOLLM3 | {"rope_scaling": YARN}, keys(SMOLLM3, **YARN_KEYS), TENSORS, light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -14,6 +14,6 @@ TENSORS = by_name("starcoder2")
 
 CASES = [
     Case("starcoder2", "starcoder2", CONFIGURATION, KEYS, TENSORS, initial=faint_embeddings),
-    Case("starcoder2-untied", "starcoder2", UNTIED, KEYS, TENSORS),
+    Case("starcoder2-untied", "starcoder2", UNTIED, KEYS, TENSORS, light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -1,0 +1,42 @@
+"""nemotron: Nemotron 3 and 4 and Minitron: layer norms, a squared ReLU without a gate, half of a head rotated.
+
+The converter adds the one to norms that the stock norm adds to its weight; plain layer norms are put in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engines.gguf.families.decoder_slots import QKV, partial_rotary, with_biases
+from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan
+from engines.gguf.names import Slot, SlotKind
+
+__all__ = ["NEMOTRON"]
+
+
+def _plan(checkpoint: Checkpoint) -> Plan:
+    plan = decoder_plan(checkpoint, "nemotron", scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    config = plan.config
+    epsilon = config["rms_norm_eps"]
+    checkpoint.parameters.expect("attention.layer_norm_rms_epsilon", epsilon)  # written too, and not used
+    config |= {
+        "norm_eps": epsilon,
+        "hidden_act": "relu2",
+        "partial_rotary_factor": partial_rotary(checkpoint, plan),
+    }
+    if config["rope_scaling"] is not None:
+        config["rope_scaling"] = {"type": "linear", "factor": config["rope_scaling"]["factor"]}
+    return replace(plan, stand_ins="nemotron")
+
+
+NEMOTRON = Family(
+    architecture="nemotron",
+    model_type="nemotron",
+    slots=(
+        *with_biases(DECODER),
+        *QKV,
+        Slot("blk.{i}.ffn_norm", "model.layers.{i}.post_attention_layernorm", SlotKind.NORM, bias=True),
+        Slot("blk.{i}.ffn_up", "model.layers.{i}.mlp.up_proj", bias=True),
+    ),
+    plan=_plan,
+)

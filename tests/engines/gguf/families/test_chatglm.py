@@ -1,0 +1,60 @@
+"""chatglm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mlx.nn.layers.positional_encoding import RoPE
+
+from tests.engines.gguf.families.helpers_dense import CONFIG, keys
+from tests.engines.gguf.families.helpers_family import Case, Weights, checks
+
+CHATGLM: dict[str, Any] = CONFIG | {
+    "model_type": "glm",
+    "head_dim": 16,
+    "attention_bias": True,
+    "tie_word_embeddings": False,
+}
+NAMES = {
+    "input_layernorm.weight": "attn_norm.weight",
+    "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.o_proj.weight": "attn_output.weight",
+    "mlp.gate_up_proj.weight": "ffn_up.weight",
+    "mlp.down_proj.weight": "ffn_down.weight",
+}
+
+
+def half_rotary(model: Any) -> None:
+    """The stock class rotates whole heads; the published models half of each."""
+    for layer in model.layers:
+        layer.self_attn.rope = RoPE(8, traditional=True, base=10000.0)
+
+
+def tensors(weights: Weights, config: dict[str, Any]) -> Weights:
+    converted = {
+        "token_embd.weight": weights["model.embed_tokens.weight"],
+        "output_norm.weight": weights["model.norm.weight"],
+        "output.weight": weights["lm_head.weight"],
+    }
+    for layer in range(3):
+        for stock, name in NAMES.items():
+            converted[f"blk.{layer}.{name}"] = weights[f"model.layers.{layer}.{stock}"]
+        for kind in ("weight", "bias"):
+            parts = [weights[f"model.layers.{layer}.self_attn.{part}_proj.{kind}"] for part in "qkv"]
+            converted[f"blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
+    return converted
+
+
+CASES = [
+    Case(
+        "chatglm",
+        "chatglm",
+        CHATGLM,
+        keys(CHATGLM, rope__dimension_count=8, attention__key_length=None, attention__value_length=None),
+        tensors,
+        proof="mlx-lm's glm with half of each head rotated",
+        prepare=half_rotary,
+    )
+]
+test_logits, test_quantised, test_batches, test_broken = checks(CASES)
