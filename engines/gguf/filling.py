@@ -71,9 +71,10 @@ def fill(
                 report(done / total)
         for factors in plan.ropes:
             leaves |= _factored_ropes(header, tensors, factors, plan)
-    if set(missing) == {"lm_head.weight"}:  # a class that has no tied head
+    heads = [name for name in missing if name.endswith("lm_head.weight")]
+    if len(missing) == len(heads) == 1:  # a class that has no tied head
         embedding = next(leaves[p.module] for p in placements if p.kind is SlotKind.EMBEDDING)
-        leaves["lm_head"] = _tied_head(embedding)
+        leaves[heads[0].removesuffix(".weight")] = _tied_head(embedding)
         missing.clear()
     missing = {name: value for name, value in missing.items() if not name.endswith(plan.stock_values)}
     if missing:
@@ -83,8 +84,8 @@ def fill(
 
 
 def _keeps_float32(model: Any, path: str) -> bool:
-    """Whether mlx-lm leaves this parameter alone when it casts a model."""
-    return hasattr(model, "cast_predicate") and not model.cast_predicate(path)
+    """Whether mlx-lm leaves this parameter alone when it casts a model; logarithms of decays, always: they compound."""
+    return path.endswith(".A_log") or (hasattr(model, "cast_predicate") and not model.cast_predicate(path))
 
 
 def _tied_head(embedding: Any) -> Any:

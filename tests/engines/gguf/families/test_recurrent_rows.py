@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
 
+from engines.footprint import estimate
 from engines.gguf.model import build_model
 from engines.header import read_header
 from engines.scheduling.admission import KvAdmission, KvCost
@@ -67,3 +71,17 @@ def test_rows_get_what_they_get_alone(case: Case, tmp_path: Path) -> None:
     started = [event.id for event in events if isinstance(event, RowStarted)]
     # Where keys and values grow, rows have been put aside and read again; states alone never outgrow the grant.
     assert (len(started) > len(rows)) == grows
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_caches_in_half_precision_take_what_is_said(case: Case, tmp_path: Path) -> None:
+    """States are float32 all the same, and decays too."""
+    path = write_case(tmp_path / "half.gguf", case, floats_of(case)[1])
+    built = build_model(read_header(path), dtype="bfloat16")
+    cache = make_prompt_cache(built.model)
+    assert built.model(mx.array([[1, 2, 3]]), cache=cache).dtype == mx.bfloat16
+    assert built.model(mx.array([[4]]), cache=cache).dtype == mx.bfloat16
+    assert sum(layer.nbytes for layer in cache) == 256 * built.kv_bytes_per_token + built.state_bytes
+    assert estimate(read_header(path), float_bytes=2).state_bytes == built.state_bytes
+    parameters: Any = tree_flatten(built.model.parameters())
+    assert all(value.dtype == mx.float32 for name, value in parameters if name.endswith("A_log"))
