@@ -157,7 +157,7 @@ BESIDE: dict[str, dict[str, Any]] = {"top_logprobs": {"logprobs": True}, "stream
 
 
 def ranged(schemas: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    return [(name, it["minimum"], it["maximum"]) for name, it in schemas.items() if "minimum" in it]
+    return sorted((name, it["minimum"], it["maximum"]) for name, it in schemas.items() if "minimum" in it)
 
 
 @pytest.mark.parametrize(
