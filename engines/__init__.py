@@ -7,6 +7,6 @@ A request's way through this package::
                                  └─submit, step──> text/engine → text/batcher → model with K-quant leaves   (device thread)
     gateway <──Events frame── worker.py <──events──┘
 
-``interface``, ``wire``, ``errors``, ``header``, ``detect`` and ``footprint`` are free of MLX and NumPy: the gateway may
-import those six and nothing else. The package knows nothing of HTTP.
+``interface``, ``wire``, ``errors``, ``header``, ``detect``, ``footprint``, ``inspection`` and ``scheduling`` are free of MLX
+and NumPy: the gateway may import those and nothing else. The package knows nothing of HTTP.
 """

