@@ -70,7 +70,7 @@ class Attention:
         queries, keys, values = self._project(x)
         if self._whole_norms is not None:
             queries, keys = self._whole_norms[0](queries), self._whole_norms[1](keys)
-        heads = [part.reshape(batch, tokens, -1, shape.head_width) for part in (queries, keys, values)]
+        heads: list[mx.array] = [part.reshape(batch, tokens, -1, shape.head_width) for part in (queries, keys, values)]
         if self._head_norms is not None:
             heads[0], heads[1] = self._head_norms[0](heads[0]), self._head_norms[1](heads[1])
         q, k, v = (part.transpose(0, 2, 1, 3) for part in heads)
@@ -85,8 +85,7 @@ class Attention:
             return [projection(x) for projection in self._projections]
         joined = self._projections[0](x)
         query, key = self._shape.heads * self._shape.head_width, self._shape.kv_heads * self._shape.head_width
-        parts: list[mx.array] = mx.split(joined, [query, query + key], axis=-1)
-        return parts
+        return [joined[..., :query], joined[..., query : query + key], joined[..., query + key :]]
 
     def _rotate(self, x: mx.array, theta: float) -> mx.array:
         width, interleaved = self._shape.head_width, self._shape.rope_interleaved

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -13,7 +14,7 @@ from engines.encoders.masks import Masks
 from engines.encoders.shape import Shape
 from engines.gguf.layers import KQuantEmbedding
 
-__all__ = ["Block", "Encoded", "Encoder"]
+__all__ = ["Block", "Encoded", "Encoder", "Pass"]
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class Encoder:
         self._types = types
         self._type_count = 0 if types is None else types.shape[0]
         self._norm = embedding_norm
-        self._blocks = blocks
-        self._final_norm = final_norm
+        self.blocks = blocks
+        self.final_norm = final_norm
         # Where all tokens are of the first type, that is a part of their places.
         self._places = positions
         if types is not None:
@@ -103,15 +104,14 @@ class Encoder:
         self._positions = positions
         self._offset = shape.position_offset if positions is not None else 0
 
-    def __call__(
-        self,
-        rows: Sequence[Sequence[int]],
-        types: Sequence[Sequence[int]] | None = None,
-        *,
-        watch: Callable[[mx.array], None] | None = None,
-    ) -> Encoded:
-        """Rows of token ids, each at least one, and their token types (all 0 where None). ``watch`` is called with each layer's
-        features, for tests."""
+    def __call__(self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> Encoded:
+        """Rows of token ids, each at least one, and their token types (all 0 where None)."""
+        run = Pass(self, rows, types)
+        run.advance(None)
+        return run.encoded()
+
+    def embed(self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None) -> tuple[mx.array, Masks]:
+        """What the first layer reads, and the batch's masks."""
         lengths = [len(row) for row in rows]
         longest = max(lengths)
         x = self.words(mx.array(_padded(rows, longest)))
@@ -122,14 +122,7 @@ class Encoder:
             x = self._norm(x, added)
         elif added is not None:
             x = x + added
-        masks = Masks(self.shape, mx.array(lengths, mx.int32), longest, padded=min(lengths) != longest)
-        for block in self._blocks:
-            x = block(x, masks)
-            if watch is not None:
-                watch(x)
-        if self._final_norm is not None:
-            x = self._final_norm(x)
-        return Encoded(x, masks.lengths)
+        return x, Masks(self.shape, mx.array(lengths, mx.int32), longest, padded=min(lengths) != longest)
 
     def _added(self, longest: int, shape: Sequence[int], types: Sequence[Sequence[int]] | None) -> mx.array | None:
         """What joins the words: places and token types, of the batch's shape."""
@@ -142,6 +135,36 @@ class Encoder:
             chosen = self._types[mx.array(_padded(types, longest))]
             added = chosen if added is None else added + chosen
         return added
+
+
+class Pass:
+    """One batch on its way through an encoder's layers."""
+
+    def __init__(
+        self, encoder: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        self._encoder = encoder
+        self._x, self._masks = encoder.embed(rows, types)
+        self._layer = 0
+
+    def advance(self, seconds: float | None) -> bool:
+        """Layers until so much time has passed, at least one; all of them, not evaluated yet, where that is None. True when it was
+        the last."""
+        until = None if seconds is None else time.monotonic() + seconds
+        blocks = self._encoder.blocks
+        while self._layer < len(blocks):
+            self._x = blocks[self._layer](self._x, self._masks)
+            self._layer += 1
+            if until is not None:
+                mx.eval(self._x)
+                if time.monotonic() >= until and self._layer < len(blocks):
+                    return False
+        return True
+
+    def encoded(self) -> Encoded:
+        """Once all layers are through."""
+        norm = self._encoder.final_norm
+        return Encoded(self._x if norm is None else norm(self._x), self._masks.lengths)
 
 
 def _padded(rows: Sequence[Sequence[int]], longest: int) -> np.ndarray:

@@ -63,6 +63,12 @@ class Shape:
     def scale(self) -> float:
         return self.head_width**-0.5 if self.attention_scale is None else self.attention_scale
 
+    @property
+    def flops_per_token(self) -> float:
+        """Of the matrices, at most: two for each weight."""
+        attention = (2 * self.heads + 2 * self.kv_heads) * self.head_width
+        return 2.0 * len(self.layers) * self.width * (attention + 3 * self.feed_forward)
+
     def row_bytes(self, length: int, float_bytes: int) -> int:
         """Activations that live at once for a row of ``length`` tokens, in bytes: the residual, queries, keys, values and what
         is attended, and the feed-forward part. Attention itself needs a few blocks of scores, unless a mask of floats is

@@ -7,9 +7,7 @@ Three sources: ``tokenizer.json``; GGUF metadata of WordPiece (``tokenizer.ggml.
 from __future__ import annotations
 
 import re
-import threading
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,7 +15,7 @@ from typing import Any, Final, Protocol
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import Unigram, WordPiece
 
-from engines.errors import CheckpointError, UnsupportedModel
+from engines.errors import CheckpointError
 from engines.gguf.tokenizer import GgufTokenizer
 from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary, metadata_flag
 from engines.header import GgufArray
@@ -77,6 +75,9 @@ class TextTokenizer:
         single: what goes around one text.
         pair: what goes around two; None where the tokenizer does not say.
         vocab_size: ids are below it.
+        control: the ids of a text in which control tokens are spelled out; nothing is put around it. For templates, never for
+            what a client sent.
+        find: the id of a token, None where there is none.
     """
 
     def __init__(
@@ -85,15 +86,15 @@ class TextTokenizer:
         single: Frame,
         pair: PairFrame | None,
         vocab_size: int,
-        special_ids: Mapping[str, int] | None = None,
-        template: str | None = None,
+        control: Callable[[str], list[int]],
+        find: Callable[[str], int | None],
     ) -> None:
         self._split = split
         self.single = single
         self.pair = pair
         self.vocab_size = vocab_size
-        self.special_ids = dict(special_ids or {})
-        self.template = template
+        self.control = control
+        self.find = find
 
     def split(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, with nothing around them; control tokens spelled out in one are text where the tokenizer can
@@ -121,13 +122,19 @@ def json_tokenizer(directory: Path) -> TextTokenizer:
         raise CheckpointError(f"{path}: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return TextTokenizer(
-        _library_split(tokenizer),
-        _single_frame(tokenizer),
-        _pair_frame(tokenizer),
-        tokenizer.get_vocab_size(with_added_tokens=True),
-        {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()},
-    )
+    single, pair = _single_frame(tokenizer), _pair_frame(tokenizer)
+    return _of_library(tokenizer, single, pair, tokenizer.get_vocab_size(with_added_tokens=True))
+
+
+def _of_library(tokenizer: Tokenizer, single: Frame, pair: PairFrame | None, vocab_size: int) -> TextTokenizer:
+    def control(text: str) -> list[int]:
+        spelled = Tokenizer.from_str(tokenizer.to_str())  # rarely, and for as long as this call: of its own setting
+        spelled.encode_special_tokens = False
+        ids: list[int] = spelled.encode(text, add_special_tokens=False).ids
+        return ids
+
+    tokenizer.encode_special_tokens = True  # spelled out in a text they are text
+    return TextTokenizer(_library_split(tokenizer), single, pair, vocab_size, control, tokenizer.token_to_id)
 
 
 def _library_split(tokenizer: Tokenizer) -> _Splitter:
@@ -190,21 +197,25 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> TextTokenizer:
     def split(texts: Sequence[str]) -> list[list[int]]:
         return [tokenizer.encode(text, add_bos=False, add_eos=False) for text in texts]
 
-    special = {
-        tokenizer.token_text(id): id for id in sorted(tokenizer.special_ids)
-    }
-    return TextTokenizer(split, Frame(before, after), pair, tokenizer.vocab_size, special, tokenizer.chat_template)
+    def control(text: str) -> list[int]:
+        return tokenizer.encode(text, add_bos=False, add_eos=False, parse_special=True)
+
+    def find(text: str) -> int | None:
+        ids = control(text)
+        return ids[0] if len(ids) == 1 else None
+
+    return TextTokenizer(split, Frame(before, after), pair, tokenizer.vocab_size, control, find)
 
 
 def _word_piece(metadata: Mapping[str, Any]) -> TextTokenizer:
     """BERT's. In GGUF a piece that begins a word starts with ``▁``, and one that goes on has no ``##``."""
     vocabulary = _vocabulary(metadata, {"bos": 101, "eos": 102, "unknown": 100})
     pieces: dict[str, int] = {}
-    special: dict[str, int] = {}
+    special: set[str] = set()
     for id, text in enumerate(vocabulary.texts):
         if vocabulary.types[id] in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED) or _is_bracketed(text):
             pieces.setdefault(text, id)
-            special[text] = id
+            special.add(text)
         elif text.startswith(_SPACE):
             pieces.setdefault(text[len(_SPACE) :], id)
         else:
@@ -219,9 +230,7 @@ def _word_piece(metadata: Mapping[str, Any]) -> TextTokenizer:
     begin = _known(_number(metadata, "cls_token_id", vocabulary.bos_id), "bos")
     end = _known(_separator(metadata) if _separator(metadata) is not None else vocabulary.eos_id, "seperator")
     pair = PairFrame((begin,), (end,), (end,), 1)
-    return TextTokenizer(
-        _library_split(tokenizer), Frame((begin,), (end,)), pair, len(vocabulary.texts), special
-    )
+    return _of_library(tokenizer, Frame((begin,), (end,)), pair, len(vocabulary.texts))
 
 
 def _is_bracketed(text: str) -> bool:
@@ -234,7 +243,12 @@ def _unigram(metadata: Mapping[str, Any]) -> TextTokenizer:
     if vocabulary.scores is None:
         raise CheckpointError("tokenizer.ggml.scores is missing: a unigram tokenizer cannot work without")
     unknown = _known(vocabulary.unknown_id, "unknown")
-    pieces = list(zip(vocabulary.texts, vocabulary.scores, strict=True))
+    # Control tokens spelled out in a text are text: their pieces are what no text holds.
+    texts = [
+        f"\0{id}" if vocabulary.types[id] in (TokenType.CONTROL, TokenType.UNKNOWN) else text
+        for id, text in enumerate(vocabulary.texts)
+    ]
+    pieces = list(zip(texts, vocabulary.scores, strict=True))
     tokenizer = Tokenizer(Unigram(pieces, unknown, False))
     steps: list[Any] = []
     charsmap = metadata.get(PREFIX + "precompiled_charsmap")
@@ -245,14 +259,12 @@ def _unigram(metadata: Mapping[str, Any]) -> TextTokenizer:
     tokenizer.normalizer = normalizers.Sequence(steps)
     prefix = metadata_flag(metadata, PREFIX + "add_space_prefix") is not False
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, "always" if prefix else "never")
-    specials = vocabulary.of_type(TokenType.CONTROL)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in vocabulary.of_type(TokenType.USER_DEFINED)])
     begin, end = _known(vocabulary.bos_id, "bos"), _known(vocabulary.eos_id, "eos")
     if metadata_flag(metadata, PREFIX + "add_bos_token") is False:
-        frame = Frame((), (end,))
-        return TextTokenizer(_library_split(tokenizer), frame, None, len(vocabulary.texts), specials)
+        return _of_library(tokenizer, Frame((), (end,)), None, len(texts))
     pair = PairFrame((begin,), (end, end), (end,))
-    return TextTokenizer(_library_split(tokenizer), Frame((begin,), (end,)), pair, len(vocabulary.texts), specials)
+    return _of_library(tokenizer, Frame((begin,), (end,)), pair, len(texts))
 
 
 def _vocabulary(metadata: Mapping[str, Any], defaults: Mapping[str, int]) -> Vocabulary:
