@@ -121,26 +121,34 @@ def fit_signed_by_steps(x: Columns, half: int) -> NDArray[np.float32]:
     w = x * x
     wx = w * x
     code = np.clip(np.rint(-np.float32(half) / extreme * x), -half, half - 1)
-    sum_lx, sum_l2 = (wx * code).sum(axis=0), (w * code * code).sum(axis=0)
+    all_lx, all_l2 = (wx * code).sum(axis=0), (w * code * code).sum(axis=0)
+    groups = np.arange(len(extreme))  # those that still move
     for _ in range(ROUNDS):
-        moved = False
+        sum_lx, sum_l2 = all_lx[groups], all_l2[groups]
+        moved = np.zeros(len(groups), bool)
         for i in range(len(x)):
-            own_x, own_w, own_wx, own_code = x[i], w[i], wx[i], code[i]
-            rest_lx = sum_lx - own_wx * own_code
-            rest_l2 = sum_l2 - own_w * own_code * own_code
-            new = np.clip(np.rint(own_x * rest_l2 / rest_lx), -half, half - 1)
-            new_lx = rest_lx + own_wx * new
-            new_l2 = rest_l2 + own_w * new * new
+            own_code = code[i]
+            w_code = w[i] * own_code
+            rest_lx = sum_lx - wx[i] * own_code
+            rest_l2 = sum_l2 - w_code * own_code
+            new = x[i] * rest_l2
+            new /= rest_lx
+            np.rint(new, out=new)
+            np.clip(new, -half, half - 1, out=new)
+            new_lx = rest_lx + wx[i] * new
+            new_l2 = rest_l2 + w[i] * new * new
             better = (rest_lx > 0) & (new != own_code) & (new_l2 > 0)
             better &= new_lx * new_lx * sum_l2 > sum_lx * sum_lx * new_l2
-            if better.any():
-                moved = True
-                for kept, value in ((own_code, new), (sum_lx, new_lx), (sum_l2, new_l2)):
-                    np.copyto(kept, value, where=better)
-        if not moved:
+            moved |= better
+            for kept, value in ((own_code, new), (sum_lx, new_lx), (sum_l2, new_l2)):
+                np.copyto(kept, value, where=better)
+        all_lx[groups], all_l2[groups] = sum_lx, sum_l2
+        if not moved.any():
             break
-    zero = (np.abs(extreme) < SMALLEST) | ~(sum_l2 > 0)
-    return np.where(zero, np.float32(0), sum_lx / sum_l2)
+        groups = groups[moved]
+        x, w, wx, code = x[:, moved], w[:, moved], wx[:, moved], code[:, moved]
+    zero = (np.abs(extreme) < SMALLEST) | ~(all_l2 > 0)
+    return np.where(zero, np.float32(0), all_lx / all_l2)
 
 
 def signed_extremes(x: Columns) -> NDArray[np.float32]:
