@@ -70,7 +70,14 @@ async def test_full_queue_is_503_and_says_when_those_who_wait_will_have_been_ser
     async with house(registry(slow)) as running:
         assert (await running.http.post(CHAT, json=chat_body(max_tokens=76))).status_code == 200  # in 1.5 s at least
         async with streaming(running):
-            waiting = [asking(running, max_tokens=1, priority=priority) for priority in ("batch", "interactive")]
+            ended: list[str] = []
+
+            async def ask(priority: str) -> int:
+                answer = await asking(running, max_tokens=9, priority=priority)
+                ended.append(priority)
+                return answer.status_code
+
+            waiting = [asyncio.create_task(ask(priority)) for priority in ("batch", "interactive")]
 
             async def both_wait() -> bool:
                 return len((await running.status())["leases"]) == 3
@@ -80,7 +87,8 @@ async def test_full_queue_is_503_and_says_when_those_who_wait_will_have_been_ser
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_overloaded")
             assert "2 requests wait for model 'a'" in answer.json()["error"]["message"]
             assert 3 <= int(answer.headers["retry-after"]) <= 60 and "x-should-retry" not in answer.headers
-        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+        assert await asyncio.gather(*waiting) == [200, 200]
+        assert ended == ["interactive", "batch"]
         assert (await running.http.post(CHAT, json=chat_body(max_tokens=1))).status_code == 200
 
 
