@@ -174,6 +174,7 @@ def make_batcher(
     grant: int | None = None,
     runs_ahead: bool = True,
     clock: Callable[[], float] = time.monotonic,
+    **options: Any,
 ) -> Batcher:
     return Batcher(
         model,
@@ -183,6 +184,7 @@ def make_batcher(
         pacer=FixedPacer(chunk),
         runs_ahead=runs_ahead,
         clock=clock,
+        **options,
     )
 
 
