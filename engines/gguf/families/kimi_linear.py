@@ -64,7 +64,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     plan = with_states(checkpoint, config, kinds, latent + apart)
     leading = config["first_k_dense_replace"]
     parts = {_DENSE: range(leading), _MIXTURE: range(leading, layers)}
-    return replace(plan, layers={**plan.layers, **parts})
+    return replace(plan, layers={**plan.layers, **parts}, stand_ins="in_parts")
 
 
 def _experts(checkpoint: Checkpoint, config: dict[str, Any]) -> None:

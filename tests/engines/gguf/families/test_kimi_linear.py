@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from tests.engines.gguf.families.helpers_family import VOCABULARY, Array, Case, checks
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from engines.gguf.model import build_model
+from engines.header import read_header
+from tests.engines.gguf.families.helpers_family import (
+    VOCABULARY,
+    Array,
+    Case,
+    checks,
+    floats_of,
+    tokens,
+    write_case,
+)
 from tests.engines.gguf.families.helpers_names import minus_exp, renamed
 
 HEADS, WIDTH, LATENT, APART, KEYS, VALUES = 4, 32, 64, 32, 32, 64
@@ -112,3 +126,12 @@ CASE = Case("kimi-linear", "kimi-linear", CONFIG, METADATA, converted, initial=i
 CASES = [CASE]
 
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)
+
+
+def test_long_prompts_are_read_in_parts(tmp_path: Path) -> None:
+    stock, tensors = floats_of(CASE)
+    model = build_model(read_header(write_case(tmp_path / "parts.gguf", CASE, tensors))).model
+    ids = tokens(70)
+    cache = make_prompt_cache(model)
+    assert mx.abs(model(ids, cache=cache) - stock(ids)).max() < 1e-3
+    assert cache[0][3].shape == (1, HEADS, WIDTH, WIDTH)
