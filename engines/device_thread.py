@@ -19,7 +19,7 @@ from engines.device import MemoryProbe, check_backend, memory_probe, release_unu
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
 from engines.gatherer import Gatherer
 from engines.heap import trim_heap
-from engines.interface import BuildEngine, SchedulesRows, SharesCores, TextEngine
+from engines.interface import BuildEngine, SchedulesRows, ServingEngine, SharesCores
 from engines.wire import (
     Admitted,
     CapacityReport,
@@ -48,6 +48,12 @@ TEXT_STACK = "engines.text.loader"
 ENGINES = {
     ("text", "gguf"): TEXT_STACK,
     ("text", "sim"): "engines.simulated",
+    ("embedding", "gguf"): "engines.embeddings.loader",
+    ("embedding", "safetensors"): "engines.embeddings.loader",
+    ("embedding", "sim"): "engines.simulated_texts",
+    ("rerank", "gguf"): "engines.rerank.loader",
+    ("rerank", "safetensors"): "engines.rerank.loader",
+    ("rerank", "sim"): "engines.simulated_texts",
 }
 """(task, format) → the module whose ``build`` makes the engine. A new engine is one more line."""
 
@@ -78,14 +84,14 @@ class DeviceThread:
     """
 
     def __init__(
-        self, channel: Channel, *, on_ready: Callable[[TextEngine], None], on_end: Callable[[int], None]
+        self, channel: Channel, *, on_ready: Callable[[ServingEngine], None], on_end: Callable[[int], None]
     ) -> None:
         self._channel = channel
         self._on_ready = on_ready
         self._on_end = on_end
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # The rest belongs to the thread.
-        self._engine: TextEngine | None = None
+        self._engine: ServingEngine | None = None
         self._schedules: SchedulesRows | None = None  # the engine, where it does
         self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
         self._baseline = 0
@@ -252,7 +258,7 @@ class DeviceThread:
             self._probe = memory_probe()
             trim_heap()  # the imports' temporaries are no part of an empty worker
             self._baseline = self._probe.read()
-        self._engine = cast(TextEngine, build(load, self._progress()))
+        self._engine = cast(ServingEngine, build(load, self._progress()))
         if load.cores is not None:
             self._set_cores(load.cores)
         if not simulated:

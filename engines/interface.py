@@ -18,7 +18,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from engines.wire import CapacityRow, Event, GrowRequest, LoadModel, MemoryReport, SchedulingReport, TextRequest
+from engines.wire import (
+    CapacityRow,
+    EmbedRequest,
+    Event,
+    GrowRequest,
+    LoadModel,
+    MemoryReport,
+    SchedulingReport,
+    ScoreRequest,
+    TextRequest,
+)
 
 __all__ = [
     "BuildEngine",
@@ -29,6 +39,7 @@ __all__ = [
     "ReportProgress",
     "RerankEngine",
     "SchedulesRows",
+    "ServingEngine",
     "SharesCores",
     "SttEngine",
     "TextEngine",
@@ -125,15 +136,23 @@ class SchedulesRows(Engine, Protocol):
         ...
 
 
-class TextEngine(Engine, Protocol):
-    """Chat and completion. Vision models are text engines too."""
+class ServingEngine(Engine, Protocol):
+    """One that serves requests: each kind says which."""
 
-    def prepare(self, request: TextRequest) -> Any:
-        """Template and tokenise: an opaque value for ``submit``. Any thread. RequestError when it cannot be served."""
+    def prepare(self, request: Any) -> Any:
+        """An opaque value for ``submit``. Any thread. RequestError when the request cannot be served."""
         ...
 
     def submit(self, request_id: int, prepared: Any) -> None:
         """Queues a prepared request; its events come from ``step``."""
+        ...
+
+
+class TextEngine(ServingEngine, Protocol):
+    """Chat and completion. Vision models are text engines too."""
+
+    def prepare(self, request: TextRequest) -> Any:
+        """Template and tokenise."""
         ...
 
 
@@ -144,12 +163,20 @@ class PreparesAtOnce(Protocol):
     prepares_at_once: bool  # microseconds for a request that fits a frame: it is called where frames are read
 
 
-class EmbeddingEngine(Engine, Protocol):
-    """Texts to vectors. Its request and event types come with the engine."""
+class EmbeddingEngine(ServingEngine, Protocol):
+    """Texts to vectors."""
+
+    def prepare(self, request: EmbedRequest) -> Any:
+        """Prompt and tokenise. ContextLengthExceeded where a text is too long, InvalidField for what the model cannot do."""
+        ...
 
 
-class RerankEngine(Engine, Protocol):
-    """A query and documents to scores. Its request and event types come with the engine."""
+class RerankEngine(ServingEngine, Protocol):
+    """A query and documents to scores."""
+
+    def prepare(self, request: ScoreRequest) -> Any:
+        """Tokenise the pairs. ContextLengthExceeded where one is too long, InvalidField for what the model cannot do."""
+        ...
 
 
 class SttEngine(Engine, Protocol):

@@ -34,7 +34,7 @@ from typing import Any
 from engines.device_thread import TEXT_STACK, DeviceThread
 from engines.errors import EngineError
 from engines.heap import set_up_heap
-from engines.interface import PreparesAtOnce, TextEngine
+from engines.interface import PreparesAtOnce, ServingEngine
 from engines.parent_death import die_with_parent
 from engines.wire import (
     Cancel,
@@ -47,6 +47,7 @@ from engines.wire import (
     FrameError,
     Hello,
     LoadModel,
+    Request,
     SetCores,
     SetGrant,
     Shed,
@@ -83,12 +84,12 @@ class Worker:
             on_ready=lambda engine: self._call(self._ready, engine),
             on_end=lambda status: self._call(self._end, status),
         )
-        self._engine: TextEngine | None = None
+        self._engine: ServingEngine | None = None
         self._prepares_at_once = False
         self._chunks = ChunkAssembler()
         self._preparing: set[int] = set()  # submitted, not yet handed to the device thread
         self._handing_over = threading.Lock()  # a request is either in that set or known to the device thread
-        self._unprepared: SimpleQueue[tuple[TextEngine, int, TextRequest | bytes]] = SimpleQueue()
+        self._unprepared: SimpleQueue[tuple[ServingEngine, int, Request | bytes]] = SimpleQueue()
         for _ in range(_PREPARE_THREADS):
             threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
         self._status = 0
@@ -125,7 +126,7 @@ class Worker:
                     self._cancel(request_id)
                 self._device.close()
 
-    def _submit(self, request_id: int, request: TextRequest | None) -> None:
+    def _submit(self, request_id: int, request: Request | None) -> None:
         if self._engine is None:
             raise FrameError(f"request {request_id} was submitted before the model was ready")
         what = self._chunks.take_request(request_id) if request is None else request
@@ -140,13 +141,13 @@ class Worker:
         while True:
             self._prepare(*self._unprepared.get())
 
-    def _prepare(self, engine: TextEngine, request_id: int, what: TextRequest | bytes) -> None:
+    def _prepare(self, engine: ServingEngine, request_id: int, what: Request | bytes) -> None:
         """Prepares a request and hands it over to the device thread."""
         prepared = failure = None
         whole = False
         try:
             request = decode_request(what) if isinstance(what, bytes) else what
-            whole = request.whole
+            whole = isinstance(request, TextRequest) and request.whole
             prepared = engine.prepare(request)
         except EngineError as error:
             failure = to_wire(error)
@@ -182,7 +183,7 @@ class Worker:
     def _has_room(self) -> None:
         self._device.wake()
 
-    def _ready(self, engine: TextEngine) -> None:
+    def _ready(self, engine: ServingEngine) -> None:
         self._engine = engine
         self._prepares_at_once = isinstance(engine, PreparesAtOnce) and engine.prepares_at_once
 
