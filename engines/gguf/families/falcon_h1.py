@@ -64,7 +64,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
             "ssm_multipliers": [1.0] * 5,
         }
     )
-    plan = with_states(checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"])
+    plan = with_states(
+        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.attention_chunk
+    )
     return replace(plan, stand_ins="grouped_norm")
 
 

@@ -61,7 +61,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "mla_use_nope": True,
     }
     _experts(checkpoint, config)
-    plan = with_states(checkpoint, config, kinds, latent + apart)
+    plan = with_states(checkpoint, config, kinds, latent + apart, _STATES_AT_ONCE * kinds.state)
     leading = config["first_k_dense_replace"]
     parts = {_DENSE: range(leading), _MIXTURE: range(leading, layers)}
     return replace(plan, layers={**plan.layers, **parts}, stand_ins="in_parts")
@@ -89,6 +89,7 @@ def _experts(checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     }
 
 
+_STATES_AT_ONCE: Final = 34  # while a part of a prompt is read: one for each of its tokens
 _GATING: Final = {1: "softmax", 2: "sigmoid"}
 
 

@@ -65,7 +65,9 @@ def _plan(checkpoint: Checkpoint, mlp: str) -> Plan:
     }
     if any(width and has for width, has in zip(widths, kinds.attention, strict=True)):
         raise parameters.refusal("feed_forward_length", "a layer with attention and an MLP is not supported here")
-    plan = with_states(checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"])
+    plan = with_states(
+        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.attention_chunk
+    )
     mlps = [i for i, letter in enumerate(config["hybrid_override_pattern"]) if letter == mlp]
     return replace(plan, layers={**plan.layers, _MLP: mlps})
 

@@ -51,7 +51,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "value_heads_in_turns": True,  # of the stand-in: no key of the stock class
     }
     config["rope_parameters"] = _rope(checkpoint, config["head_dim"])
-    plan = with_states(checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"])
+    plan = with_states(
+        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.delta_chunk
+    )
     return replace(plan, classes=("TextModel", "TextModelArgs"), stand_ins="delta_net")
 
 

@@ -55,6 +55,18 @@ class StateSpace:
     def head_width(self) -> int:
         return self.inner // self.heads
 
+    @property
+    def attention_chunk(self) -> int:
+        """Float32 numbers that a Mamba 2 layer takes while a prompt is read: mlx-lm compares 256 tokens with each other, for every
+        head, in as many arrays at once as were measured."""
+        return 10 * self.heads * 256**2
+
+    @property
+    def delta_chunk(self) -> int:
+        """Float32 numbers that a delta net takes while 512 tokens are read, as measured of
+        :func:`engines.gguf.delta_rule.delta_rule`."""
+        return 16 * 512 * max(self.inner, self.heads * self.state)
+
 
 def state_space(checkpoint: Checkpoint) -> StateSpace:
     """From the keys ``ssm.*``. CheckpointError for a missing key, or heads that do not divide evenly."""
@@ -119,10 +131,13 @@ def _alike(checkpoint: Checkpoint, key: str, kinds: RecurrentLayers, default: in
     return value
 
 
-def with_states(checkpoint: Checkpoint, config: dict[str, Any], kinds: RecurrentLayers, numbers_per_token: int) -> Plan:
+def with_states(
+    checkpoint: Checkpoint, config: dict[str, Any], kinds: RecurrentLayers, numbers_per_token: int, chunk: int = 0
+) -> Plan:
     """The plan of a model whose layers keep a state, ``numbers_per_token`` of keys and values, or both.
 
-    The sets of layers that slots may be confined to are :data:`ATTENTION` and :data:`RECURRENT`.
+    ``chunk`` is what a layer with a state takes while 512 tokens are read, in float32 numbers. The sets of layers that slots may
+    be confined to are :data:`ATTENTION` and :data:`RECURRENT`.
     """
     layers = config["num_hidden_layers"]
     recurrent = sum(kinds.recurrent)
@@ -135,6 +150,7 @@ def with_states(checkpoint: Checkpoint, config: dict[str, Any], kinds: Recurrent
         kv_numbers=tuple(numbers_per_token * has for has in kinds.attention),
         state_numbers=recurrent * kinds.columns,
         state_float32=recurrent * kinds.state,
+        chunk_float32=chunk,
     )
 
 
