@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from engines.errors import UnsupportedModel
 from engines.gguf.families.family import Checkpoint, Plan, vocabulary_rows
+from engines.gguf.families.recurrent_layers import RecurrentLayers, model_layers, recurrent_layers
 from engines.gguf.names import HEAD, Slot, SlotKind, Transform
 from engines.gguf.transforms import compose, log_negative, unsqueezed_last
-from engines.gguf.families.recurrent_layers import RecurrentLayers, model_layers, recurrent_layers
 
 __all__ = [
     "ATTENTION",
