@@ -29,7 +29,7 @@ from tests.engines.gguf.families.helpers_family import VOCABULARY, Case, floats_
 from tests.engines.text.helpers_rows import GREEDY, FixedPacer, continue_alone, tokens_of
 
 MODELS = (test_falcon_h1, test_granitehybrid, test_kimi_linear, test_lfm2, test_mamba2, test_nemotron_h, test_qwen35)
-CASES = [module.CASES[0] for module in MODELS]
+SERVED = [module.CASES[0] for module in MODELS]
 ANSWER = 30  # tokens
 
 
@@ -39,7 +39,7 @@ def row(row_id: int, length: int) -> Row:
     return Row(row_id, prompt, ANSWER, least_tokens=length + 1, expected_tokens=length + 2, sampling=GREEDY)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@pytest.mark.parametrize("case", SERVED, ids=[case.id for case in SERVED])
 def test_rows_get_what_they_get_alone(case: Case, tmp_path: Path) -> None:
     built = build_model(read_header(write_case(tmp_path / "rows.gguf", case, floats_of(case)[1])))
     cost = KvCost(built.kv_bytes_per_token, state_bytes=built.state_bytes)
@@ -73,7 +73,7 @@ def test_rows_get_what_they_get_alone(case: Case, tmp_path: Path) -> None:
     assert (len(started) > len(rows)) == grows
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@pytest.mark.parametrize("case", SERVED, ids=[case.id for case in SERVED])
 def test_caches_in_half_precision_take_what_is_said(case: Case, tmp_path: Path) -> None:
     """States are float32 all the same, and decays too."""
     path = write_case(tmp_path / "half.gguf", case, floats_of(case)[1])
