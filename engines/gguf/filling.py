@@ -10,6 +10,7 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import RMSNorm
 from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.rope_utils import initialize_rope
 
 from engines.errors import CheckpointError
 from engines.gguf.composites import FlippedMultiLinear, LatentKv, SideBySide
@@ -20,7 +21,7 @@ from engines.gguf.layers import KQuantEmbedding, KQuantLinear
 from engines.gguf.names import Placement, SlotKind
 from engines.gguf.quants import QuantType
 from engines.gguf.rope import FactoredRoPE
-from engines.gguf.rope_scaling import RopeFactors
+from engines.gguf.rope_scaling import RopeFactors, ScaledRope
 from engines.gguf.tensors import TensorFile
 from engines.header import GgufHeader, TensorInfo
 from engines.interface import ReportProgress
@@ -69,8 +70,11 @@ def fill(
             done += placement.nbytes
             if report is not None:
                 report(done / total)
-        for factors in plan.ropes:
-            leaves |= _factored_ropes(header, tensors, factors, plan)
+        for rope in plan.ropes:
+            if isinstance(rope, ScaledRope):
+                leaves |= _scaled_ropes(rope, plan)
+            else:
+                leaves |= _factored_ropes(header, tensors, rope, plan)
     heads = [name for name in missing if name.endswith("lm_head.weight")]
     if len(missing) == len(heads) == 1:  # a class that has no tied head
         embedding = next(leaves[p.module] for p in placements if p.kind is SlotKind.EMBEDDING)
@@ -245,6 +249,14 @@ class _LeafMaker:
 
 def _weights_shape(blocks: mx.array, quant: QuantType) -> tuple[int, ...]:
     return (*blocks.shape[:-1], quant.columns(blocks.shape[-1]))
+
+
+def _scaled_ropes(rope: ScaledRope, plan: Plan) -> dict[str, Any]:
+    layers = range(plan.config["num_hidden_layers"]) if rope.only is None else plan.layers[rope.only]
+    stock: Any = initialize_rope
+    context = plan.config["max_position_embeddings"]
+    made = stock(rope.dims, rope.base, rope.traditional, rope.scaling, context)
+    return {rope.module.format(i=i): made for i in layers}
 
 
 def _factored_ropes(header: GgufHeader, tensors: TensorFile, factors: RopeFactors, plan: Plan) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""deepseek2: DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash, and others whose keys and values come out of a latent.
+"""deepseek2 and mistral4: DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash, and others whose keys and values come out of a latent.
 
 The router's scores choose the class: softmax ``deepseek_v2``, which caches keys and values of all heads; sigmoids
 ``deepseek_v3``, which caches the latent, or ``glm4_moe_lite``, which is the same with the file's epsilon in the latents' norms,
-where ``deepseek_v3`` has one millionth.
+where ``deepseek_v3`` has one millionth. ``mistral4`` (Mistral Small 4) is an architecture and a class of its own, of the same form.
 
 Current files hold the matrix that expands the latent as two tensors, K transposed (``attn_k_b``, ``attn_v_b``); older ones as one
 (``attn_kv_b``) in ``deepseek_v2``'s order. Either is used as it lies. Features that are rotated together are neighbours, as in the
@@ -30,7 +30,7 @@ from engines.gguf.families.moe import (
 from engines.gguf.names import HEAD, Slot, SlotKind
 from engines.gguf.rope_scaling import stock_scaling
 
-__all__ = ["DEEPSEEK2"]
+__all__ = ["DEEPSEEK2", "MISTRAL4"]
 
 _MOST: Final = 4096  # heads, and features of one
 _FIXED_EPSILON: Final = 1e-6  # of the latents' norms in deepseek_v2 and deepseek_v3
@@ -50,7 +50,12 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     sigmoid = _gating(checkpoint, blocks, vocabulary) == SIGMOID
     is_split = parameters.has("attention.key_length_mla") or "blk.0.attn_k_b.weight" in header.tensors
     same_epsilon = math.isclose(epsilon, _FIXED_EPSILON, rel_tol=1e-3)
-    if sigmoid:
+    is_mistral = header.text("general.architecture") == "mistral4"
+    if is_mistral:
+        model_type = "mistral4"
+        if sigmoid:
+            raise parameters.refusal("expert_gating_func", f"only {SOFTMAX} is supported here")
+    elif sigmoid:
         model_type = "deepseek_v3" if same_epsilon else "glm4_moe_lite"
     else:
         model_type = "deepseek_v2"
@@ -68,9 +73,12 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "rope_scaling": _scaling(checkpoint, model_type),
         "tie_word_embeddings": f"{HEAD}.weight" not in header.tensors,
         **_attention(checkpoint, is_split),
-        **_experts(checkpoint, sigmoid),
+        **_experts(checkpoint, sigmoid, may_normalise=sigmoid or is_mistral),
     }
-    if sigmoid:
+    by_head = model_type != "deepseek_v2"
+    if is_mistral:
+        config["rope_parameters"] = _mistral_rope(checkpoint, config["rope_scaling"])
+    if by_head:
         numbers = config["kv_lora_rank"] + config["qk_rope_head_dim"]
     else:
         width = config["qk_nope_head_dim"] + config["qk_rope_head_dim"] + config["v_head_dim"]
@@ -79,7 +87,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         config,
         checkpoint.served_context,
         (None,) * layers,
-        slots=(*_SLOTS, *(_queries(config)), *_expansion(sigmoid, is_split)),
+        slots=(*_SLOTS, *(_queries(config)), *_expansion(by_head, is_split)),
         layers=dense_and_routed(layers, config["first_k_dense_replace"]),
         spare_blocks=further,
         kv_numbers=(numbers,) * layers,
@@ -127,7 +135,7 @@ def _attention(checkpoint: Checkpoint, is_split: bool) -> dict[str, Any]:
     }
 
 
-def _experts(checkpoint: Checkpoint, sigmoid: bool) -> dict[str, Any]:
+def _experts(checkpoint: Checkpoint, sigmoid: bool, *, may_normalise: bool) -> dict[str, Any]:
     parameters = checkpoint.parameters
     layers = parameters.integer("block_count")
     if not parameters.integer("expert_count", 0, least=0):
@@ -137,7 +145,7 @@ def _experts(checkpoint: Checkpoint, sigmoid: bool) -> dict[str, Any]:
     experts = experts_of(checkpoint)
     normalised = parameters.flag("expert_weights_norm", False)
     groups = groups_of(parameters, experts)
-    if not sigmoid and normalised:
+    if normalised and not may_normalise:
         raise parameters.refusal("expert_weights_norm", "weights that are normalised are not supported here")
     by_softmax = "group_limited_greedy" if groups["topk_group"] < groups["n_group"] else "greedy"
     return {
@@ -164,8 +172,21 @@ def _scaling(checkpoint: Checkpoint, model_type: str) -> dict[str, Any] | None:
         return {"factor": 1.0, "type": "yarn"} if model_type == "deepseek_v2" else None
     multiplier = parameters.any_number("rope.scaling.yarn_log_multiplier", 0.0) / _LOG_MULTIPLIER
     if multiplier:
-        scaling |= {"mscale": multiplier, "mscale_all_dim": multiplier}
+        scaling |= {"mscale": 1.0 if model_type == "mistral4" else multiplier, "mscale_all_dim": multiplier}
     return scaling
+
+
+def _mistral_rope(checkpoint: Checkpoint, scaling: dict[str, Any] | None) -> dict[str, Any]:
+    """The rotary parameters of ``mistral4``, which hold how queries grow with their position: not at all where the file does not
+    say."""
+    parameters, trained = checkpoint.parameters, checkpoint.trained_context
+    rope = {"rope_type": "default", "original_max_position_embeddings": trained, **(scaling or {})}
+    original = rope["original_max_position_embeddings"]
+    parameters.expect("attention.temperature_length", original)
+    return rope | {
+        "rope_theta": parameters.number("rope.freq_base", 10000.0),
+        "llama_4_scaling_beta": parameters.any_number("attention.temperature_scale", 0.0),
+    }
 
 
 def _queries(config: Mapping[str, Any]) -> tuple[Slot, ...]:
@@ -218,3 +239,5 @@ _SLOTS: Final = (
 )
 
 DEEPSEEK2 = Family(architecture="deepseek2", model_type="deepseek_v3", slots=_SLOTS, plan=_plan, gate="silu")
+
+MISTRAL4 = Family(architecture="mistral4", model_type="mistral4", slots=_SLOTS, plan=_plan, gate="silu")

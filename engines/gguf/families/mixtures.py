@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from engines.gguf.families.deepseek2 import DEEPSEEK2
+from engines.gguf.families.afmoe import AFMOE
+from engines.gguf.families.bailingmoe import BAILINGMOE, BAILINGMOE2
+from engines.gguf.families.deepseek2 import DEEPSEEK2, MISTRAL4
+from engines.gguf.families.dots1 import DOTS1
+from engines.gguf.families.ernie4_5_moe import ERNIE4_5_MOE
+from engines.gguf.families.exaone_moe import EXAONE_MOE
 from engines.gguf.families.family import Family
 from engines.gguf.families.glm4moe import GLM4MOE
 from engines.gguf.families.gpt_oss import GPT_OSS
+from engines.gguf.families.granitemoe import GRANITEMOE
+from engines.gguf.families.hunyuan_moe import HUNYUAN_MOE
+from engines.gguf.families.llama4 import LLAMA4
+from engines.gguf.families.minimax_m2 import MINIMAX_M2
+from engines.gguf.families.olmoe import OLMOE
+from engines.gguf.families.phimoe import PHIMOE
 from engines.gguf.families.qwen2moe import QWEN2MOE
 from engines.gguf.families.qwen3moe import QWEN3MOE
 
@@ -18,7 +29,20 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN3MOE,
     GPT_OSS,
     DEEPSEEK2,
+    MISTRAL4,
     GLM4MOE,
+    AFMOE,
+    BAILINGMOE,
+    BAILINGMOE2,
+    DOTS1,
+    ERNIE4_5_MOE,
+    EXAONE_MOE,
+    GRANITEMOE,
+    HUNYUAN_MOE,
+    LLAMA4,
+    MINIMAX_M2,
+    OLMOE,
+    PHIMOE,
 )
 
 REFUSED: Final[dict[str, str]] = {}

@@ -8,12 +8,14 @@ chosen from the best groups), ``expert_shared_count`` and ``expert_shared_feed_f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families.family import Checkpoint
 from engines.gguf.names import EMBEDDING, HEAD, Slot, SlotKind
+from engines.header import GgufHeader
 
 __all__ = [
     "ATTENTION",
@@ -33,6 +35,7 @@ __all__ = [
     "experts_of",
     "gated_slots",
     "groups_of",
+    "unfused",
 ]
 
 SOFTMAX: Final = 1
@@ -147,3 +150,25 @@ def groups_of(parameters: Hyperparameters, experts: Experts) -> dict[str, int]:
     if experts.count % groups:
         raise parameters.error("expert_group_count", f"is {groups}, which does not divide {experts.count} experts")
     return {"n_group": groups, "topk_group": used}
+
+
+def unfused(header: GgufHeader, slots: Iterable[Slot]) -> list[Slot]:
+    """The slots for a file whose converter was asked, or had, to leave gates and up projections of experts in one tensor
+    (``ffn_gate_up_exps``): either half of it for their two modules. As they are for any other file."""
+    if not any(name.endswith(".ffn_gate_up_exps.weight") for name in header.tensors):
+        return list(slots)
+    halves = {"blk.{i}.ffn_gate_exps": _first_half, "blk.{i}.ffn_up_exps": _second_half}
+    return [
+        replace(slot, stem="blk.{i}.ffn_gate_up_exps", transform=halves[slot.stem])
+        if isinstance(slot.stem, str) and slot.stem in halves
+        else slot
+        for slot in slots
+    ]
+
+
+def _first_half(array: Any, config: Mapping[str, Any]) -> Any:
+    return array[:, : array.shape[1] // 2]
+
+
+def _second_half(array: Any, config: Mapping[str, Any]) -> Any:
+    return array[:, array.shape[1] // 2 :]

@@ -277,6 +277,7 @@ def _check_broken(case: Case, tmp_path: Path) -> None:
     """A missing tensor, one without a place, a wrong shape and a missing key are named."""
     _, tensors = floats_of(case)
     header = read_header(write_case(tmp_path / "whole.gguf", case, tensors))
+    build_model(header)
     named: set[str] = set()
     for name, info in header.tensors.items():
         stem = ".".join(part for part in name.split(".") if not part.isdigit())

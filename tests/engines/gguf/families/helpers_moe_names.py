@@ -9,7 +9,7 @@ from typing import Any
 from engines.gguf.writer import CheckpointValue
 from tests.engines.gguf.families.helpers_family import VOCABULARY, Array, Weights
 
-__all__ = ["DECODER", "interleaved", "moe_config", "moe_metadata", "renamed"]
+__all__ = ["DECODER", "GATED", "QK_NORMS", "ROUTED", "SHARED", "interleaved", "moe_config", "moe_metadata", "renamed"]
 
 DECODER = {
     "input_layernorm": "attn_norm",
@@ -20,6 +20,15 @@ DECODER = {
     "self_attn.o_proj": "attn_output",
 }
 """Of a block: what follows ``model.layers.0.`` and ``blk.0.``, without ``.weight`` and ``.bias``."""
+
+QK_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+GATED = {f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}
+ROUTED = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    **{f"mlp.switch_mlp.{part}_proj": f"ffn_{part}_exps" for part in ("gate", "up", "down")},
+}
+SHARED = {f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
 
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 

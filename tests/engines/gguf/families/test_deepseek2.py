@@ -136,6 +136,15 @@ def joined(convert: Callable[[Weights, dict[str, Any]], Weights]) -> Callable[[W
 V2 = config("deepseek_v2", topk_method="greedy", rope_scaling=YARN)
 V3 = config("deepseek_v3", norm_topk_prob=True)
 GLM = config("glm4_moe_lite", norm_topk_prob=True) | {"rms_norm_eps": 1e-3}
+MISTRAL = config("mistral4", norm_topk_prob=True) | {
+    "rope_parameters": YARN
+    | {
+        "mscale": 1.0,
+        "rope_theta": 10000.0,
+        "llama_4_scaling_beta": 0.1,
+        "original_max_position_embeddings": 8,
+    },
+}
 V3_KEYS = metadata(V3, expert_gating_func=2, expert_weights_norm=True)
 REQUIRED = ("block_count", "attention.kv_lora_rank", "rope.dimension_count", "expert_used_count")
 
@@ -195,5 +204,32 @@ CASES = [
         light=True,
     ),
 ]
+
+
+def fused(weights: Weights, stock: dict[str, Any]) -> Weights:
+    """Gates and up projections of experts in one tensor."""
+    tensors = renamed(NAMES)(weights, stock)
+    for name in [name for name in tensors if "gate_exps" in name]:
+        gates, ups = tensors.pop(name), tensors.pop(name.replace("gate", "up"))
+        tensors[name.replace("gate", "gate_up")] = np.concatenate([gates, ups], axis=1)
+    return tensors
+
+
+CASES.append(
+    Case(
+        "mistral4",
+        "mistral4",
+        MISTRAL,
+        metadata(MISTRAL, expert_weights_norm=True)
+        | YARN_KEYS
+        | {
+            "rope.scaling.original_context_length": 8,
+            "attention.temperature_scale": 0.1,
+            "attention.temperature_length": 8,
+        },
+        fused,
+        required=REQUIRED,
+    )
+)
 
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)
