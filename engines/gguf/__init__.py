@@ -8,5 +8,6 @@
                             ──> tokenizer: vocabulary, merges, special tokens
     layers ──> qmatmul ──> kernels/: the back end for this device;  quants/: what the bits of each type mean
 
-``writer`` makes checkpoints in the same conventions, for tests.
+``writer`` makes checkpoints in the same conventions, for tests; ``quantise`` makes blocks of float weights, and of a checkpoint one
+of another mix of types.
 """
