@@ -15,7 +15,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from engines.scheduling.admission import KV_STEP, KvCost
-from engines.scheduling.governor import ORANGE, Action, Governor, Reading
+from engines.scheduling.governor import Action, Governor, Reading
 from engines.scheduling.growth import GROWTH_WAIT_S
 from engines.scheduling.measured import MeasuredCost
 from engines.text.reception import Reception
@@ -91,14 +91,12 @@ class MemoryWatch:
         self._measure_cost()
         now = self._clock()
         self.governor.observe(self._reading(), now)
-        if self.governor.ticks_left >= ORANGE:  # a band lasts a while; what it was entered for may be over
-            return
         relief = self.governor.relief(running.sizes(), now)
         if relief.action is Action.SHED:
             self.shed()
         elif relief.row_id is not None:
             row = self._let_go(relief.row_id)
-            if relief.action is Action.FAIL and self._device_short:
+            if relief.action is Action.FAIL:
                 self._fail(row, events)
             else:
                 self._put_back(row)
@@ -136,11 +134,11 @@ class MemoryWatch:
         self._device_short = device is not None and (granted is None or device < granted)
         headroom = device if self._device_short else granted
         if headroom is None or self._demand <= headroom:
-            return Reading(used, headroom, self._demand)
+            return Reading(used, headroom, self._demand, grant_ends_first=not self._device_short)
         batch_bytes = admission.cost.batch_bytes
         depth, rows = min(((batch[0], len(batch)) for batch in running.held()), key=lambda batch: -batch[0] % KV_STEP)
         step_bytes = batch_bytes([depth + KV_STEP] * rows) - batch_bytes([depth] * rows)
-        return Reading(used, headroom, self._demand, step_bytes, -depth % KV_STEP)
+        return Reading(used, headroom, self._demand, step_bytes, -depth % KV_STEP, not self._device_short)
 
     def shed(self) -> None:
         """Gives back what nobody needs to go on."""
