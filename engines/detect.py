@@ -21,6 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from engines.encoders.families import blueprint_of
+from engines.encoders.hf_config import HfConfig
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
 from engines.gguf import families
@@ -29,7 +31,7 @@ from engines.header import GgufArray, GgufHeader, SafetensorsHeader, read_header
 from engines.safetensors_header import BITS, load_json
 from engines.wire import Task
 
-__all__ = ["TEXT_ARCHITECTURES", "TEXT_TYPES", "Checkpoint", "detect"]
+__all__ = ["ENCODER_TASKS", "TEXT_ARCHITECTURES", "TEXT_TYPES", "Checkpoint", "detect"]
 
 TEXT_ARCHITECTURES: Final = frozenset(families.FAMILIES)
 """``general.architecture`` of the text models that can be built; Mistral and SmolLM2 are ``llama``."""
@@ -41,6 +43,9 @@ TEXT_TYPES: Final = frozenset(
 """Tensor types that can be computed with."""
 
 _TOKENIZERS: Final[Mapping[str, str]] = MappingProxyType({"gpt2": "byte-level BPE", "llama": "SPM"})
+_ENCODER_TOKENIZERS: Final[Mapping[str, str]] = MappingProxyType({"bert": "WordPiece", "t5": "unigram"})
+ENCODER_TASKS: Final[frozenset[Task]] = frozenset({"embedding", "rerank"})
+"""Tasks of models that read a text whole (:mod:`engines.encoders`)."""
 
 _EMBEDDING_ARCHITECTURES: Final = frozenset(
     {"bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "eurobert"}
@@ -71,6 +76,7 @@ _HF_MODEL_TYPES: Final[Mapping[str, Task]] = MappingProxyType(
         **dict.fromkeys(("bert", "xlm-roberta", "modernbert", "nomic_bert"), "embedding"),
     }
 )
+_FLOATS: Final = frozenset({"F32", "F16", "BF16"})
 _CONFIG_BYTES: Final = 16 << 20
 _TOKENIZER_CONFIG_BYTES: Final = 64 << 20
 
@@ -177,27 +183,42 @@ def _gguf_tokenizer(header: GgufHeader) -> str | None:
     if model is None:
         return None
     flavour = header.text("tokenizer.ggml.pre")
-    return _TOKENIZERS.get(model, model) + (f" ({flavour})" if flavour else "")
+    return {**_TOKENIZERS, **_ENCODER_TOKENIZERS}.get(model, model) + (f" ({flavour})" if flavour else "")
 
 
 def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str | None:
-    if task != "text":
+    if task in ENCODER_TASKS:
+        unknown = None
+    elif task != "text":
         return f"{task} models in GGUF files cannot be run by this version"
-    unknown = families.refusal_of(architecture)
+    else:
+        unknown = families.refusal_of(architecture)
     if unknown is not None:
         return unknown
     types = sorted({tensor.type.name for tensor in header.tensors.values() if tensor.type not in TEXT_TYPES})
     if types:
         return f"the quant type{'s' if len(types) > 1 else ''} {', '.join(types)} cannot be computed with"
     model = header.text("tokenizer.ggml.model")
-    if model not in _TOKENIZERS:
-        return f"the tokenizer {model!r} is not supported; these are: {', '.join(_TOKENIZERS)}"
+    known = {**_TOKENIZERS, **_ENCODER_TOKENIZERS} if task in ENCODER_TASKS else _TOKENIZERS
+    if model not in known:
+        return f"the tokenizer {model!r} is not supported; these are: {', '.join(known)}"
+    if task in ENCODER_TASKS:
+        return _encoder_unsupported(header, None, header.path)
     try:  # as the build will: the keys that it needs, understands, and those it must refuse
         parameters = Hyperparameters(header.path, architecture, header.metadata)
         families.FAMILIES[architecture].plan(families.Checkpoint(header, parameters))
         parameters.finish()
     except CheckpointError as refusal:
         return refusal.message.removeprefix(f"{header.path}: ")
+    return None
+
+
+def _encoder_unsupported(header: GgufHeader | SafetensorsHeader, config: HfConfig | None, path: str) -> str | None:
+    """As the build of an embedding model or a reranker will say it."""
+    try:
+        blueprint_of(header, config)
+    except CheckpointError as refusal:
+        return refusal.message.removeprefix(f"{path}: ")
     return None
 
 
@@ -212,8 +233,9 @@ def _detect_safetensors(directory: Path) -> Checkpoint:
     inner = text_config if isinstance(text_config, dict) else config
     architecture = _text(config, "model_type") or next(iter(_architectures(config)), "unknown")
     context, vocabulary = inner.get("max_position_embeddings"), inner.get("vocab_size")
+    task = _safetensors_task(directory, config)
     return Checkpoint(
-        task=_safetensors_task(directory, config),
+        task=task,
         format="safetensors",
         architecture=architecture,
         paths=header.paths,
@@ -224,9 +246,23 @@ def _detect_safetensors(directory: Path) -> Checkpoint:
         has_chat_template=_has_chat_template(directory),
         tokenizer="tokenizer.json" if (directory / "tokenizer.json").exists() else None,
         vocabulary=vocabulary if type(vocabulary) is int else None,
-        unsupported="safetensors checkpoints cannot be run by this version; a GGUF file of the model can, where there is one",
+        unsupported=_safetensors_unsupported(directory, header, config, task),
         header=header,
     )
+
+
+def _safetensors_unsupported(
+    directory: Path, header: SafetensorsHeader, config: Mapping[str, Any], task: Task
+) -> str | None:
+    if task not in ENCODER_TASKS:
+        return "safetensors checkpoints cannot be run by this version; a GGUF file of the model can, where there is one"
+    if not (directory / "tokenizer.json").exists():
+        return "it has no tokenizer.json"
+    types = sorted({tensor.dtype for tensor in header.tensors.values() if tensor.dtype[0] in "FU"} - _FLOATS)
+    if types:
+        return f"tensors of the type {', '.join(types)} cannot be computed with"
+    path = str(directory / "config.json")
+    return _encoder_unsupported(header, HfConfig(path, config), path)
 
 
 def _safetensors_task(directory: Path, config: Mapping[str, Any]) -> Task:
@@ -238,18 +274,23 @@ def _safetensors_task(directory: Path, config: Mapping[str, Any]) -> Task:
         if task == "vision" and model_type in {"t5", "bart", "mbart", "pegasus"}:
             return "text"  # encoder-decoders share the suffix with vision models
         if task == "text" and not has_vision:
-            return _task_of_name(directory.name) or task  # 3
+            return _task_of_name(directory.name) or ("embedding" if _pools(directory) else task)  # 3, else 2
         if task is not None:
             return "vision" if has_vision and task == "text" else task
     if model_type is not None and model_type in _HF_MODEL_TYPES:
         return _HF_MODEL_TYPES[model_type]
     # 2. what the loaders' own files say
-    if (directory / "modules.json").exists() or (directory / "1_Pooling").is_dir():
+    if _pools(directory):
         return "embedding"
     if has_vision or (directory / "preprocessor_config.json").exists():
         return "vision"
     # 3. the name
     return _task_of_name(directory.name) or "text"
+
+
+def _pools(directory: Path) -> bool:
+    """Whether sentence-transformers' files are there."""
+    return (directory / "modules.json").exists() or (directory / "1_Pooling").is_dir()
 
 
 def _safetensors_parameters(header: SafetensorsHeader, config: Mapping[str, Any]) -> int:

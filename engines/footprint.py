@@ -20,10 +20,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from engines.detect import Checkpoint
+from engines.detect import ENCODER_TASKS, Checkpoint
+from engines.encoders.families import blueprint_of
+from engines.encoders.hf_config import HfConfig
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import FAMILIES, Plan
@@ -43,6 +46,8 @@ EXPERTS_SUFFIX: Final = "_exps."  # in the names of the tensors that hold all ex
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
 _BLOCK: Final = re.compile(r"blk\.(\d{1,9})\.")
 TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
+ENCODER_TOKENIZER_BYTES: Final = 300  # a token, measured: the tables of the `tokenizers` library
+ENCODER_TOKENS: Final = 2048  # of the text whose activations a row of the grant has room for
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,13 @@ class Footprint:
 
 
 def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, float_bytes: int = 4) -> Footprint:
-    """The footprint of a GGUF text model.
+    """The footprint of a GGUF text model, of an embedding model or of a reranker.
 
     ``context`` replaces the checkpoint's; ``float_bytes`` is the width of activations, vectors and KV: 4 on CPU, where
     compute is float32, and 2 elsewhere. Raises UnsupportedModel when the header does not say enough, naming the key.
     """
+    if isinstance(model, Checkpoint) and model.task in ENCODER_TASKS:
+        return _of_encoder(model, context, float_bytes)
     header = model.header if isinstance(model, Checkpoint) else model
     if isinstance(header, SafetensorsHeader):
         raise UnsupportedModel(f"{header.paths[0]}: the footprint of safetensors checkpoints cannot be estimated")
@@ -157,6 +164,24 @@ def _windows(header: GgufHeader, architecture: str, layers: int, context: int) -
         return window, [bool(slides) for slides in _a_layer(header, key, layers, None)]
     period = _number(header, key, 0) or SLIDING_PERIOD[architecture]
     return window, [period == 0 or (layer + 1) % period != 0 for layer in range(layers)]
+
+
+def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int) -> Footprint:
+    """No KV cache: what a row keeps is room for the activations of a text of up to ENCODER_TOKENS; a longer one asks for more."""
+    config = None
+    if isinstance(model.header, SafetensorsHeader):
+        config = HfConfig.read(Path(model.paths[0]).parent)
+    static = sum(tensor.nbytes for tensor in model.header.tensors.values())
+    shape = blueprint_of(model.header, config).shape
+    context = min(context or shape.context, shape.context)
+    row = shape.row_bytes(min(context, ENCODER_TOKENS), float_bytes)
+    return Footprint(
+        static_bytes=static + shape.vocabulary * ENCODER_TOKENIZER_BYTES,
+        kv_bytes_per_token=0,
+        transient_bytes=row,
+        context=context,
+        state_bytes=row,
+    )
 
 
 def _length(header: GgufHeader, key: str) -> int:

@@ -30,6 +30,19 @@ _HF_NAMES = {
     "down": "encoder.layer.{i}.output.dense",
     "after_feed_forward": "encoder.layer.{i}.output.LayerNorm",
 }
+# Of BERTs written around flash attention (Jina's reranker v2).
+_FLASH_NAMES = {
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "types": "embeddings.token_type_embeddings",
+    "embedding_norm": "emb_ln",
+    "joined": "encoder.layers.{i}.mixer.Wqkv",
+    "output": "encoder.layers.{i}.mixer.out_proj",
+    "after_attention": "encoder.layers.{i}.norm1",
+    "up": "encoder.layers.{i}.mlp.fc1",
+    "down": "encoder.layers.{i}.mlp.fc2",
+    "after_feed_forward": "encoder.layers.{i}.norm2",
+}
 
 
 def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
@@ -67,7 +80,8 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
     width, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     # Rows of positions before the first token's: RoBERTa's padding token and all before it.
     offset = 0 if model_type == "bert" else config.integer("pad_token_id", default=1, least=0) + 1
-    names = prefixed(header, "embeddings.word_embeddings", _HF_NAMES)
+    flash = any(name.endswith("encoder.layers.0.mixer.Wqkv.weight") for name in header.tensors)
+    names = prefixed(header, "embeddings.word_embeddings", _FLASH_NAMES if flash else _HF_NAMES)
     if f"{names['types']}.weight" not in header.tensors:
         del names["types"]
     shape = Shape(
