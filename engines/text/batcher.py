@@ -200,6 +200,9 @@ class Batcher:
         """Starts the rows for which there is a place, until one's prompt has to be read."""
         running, shelf = self.running, self.running.shelf
         while running.prefill is None and self.reception.waiting and self._admits():
+            if len(running.cohorts) >= self.reception.width:
+                self.reception.full()
+                return
             opening = self.reception.next(self._company(), events)
             if opening is None:
                 return

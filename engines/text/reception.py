@@ -89,6 +89,8 @@ class Reception:
 
     def remove(self, row_id: int) -> Row | None:
         self._asked_company.pop(row_id, None)
+        if row_id in self.deferred:
+            self.deferred.update([other for other in self.deferred.ids if other != row_id], self._clock())
         return self.waiting.remove(row_id)
 
     def clear(self) -> None:
@@ -108,12 +110,10 @@ class Reception:
 
         ``asks_only``: nobody is deferred by the answer.
         """
-        if company.rows >= self.width:
-            return None
         now = self._clock()
         deferred = list[int]()
         opening = lacks = None
-        for row in self.waiting:
+        for row in () if company.rows >= self.width else self.waiting:
             placement = self._placed(self.projected(row), company.projected, company.beside)
             if placement.decision is Decision.ADMIT:
                 opening = Opening(row, placement.cohort)
@@ -131,6 +131,12 @@ class Reception:
             self.deferred.update(deferred, now)
             self._lacks = lacks
         return opening
+
+    def full(self) -> None:
+        """There is no place: nobody waits for memory."""
+        if self.deferred:
+            self.deferred.update((), self._clock())
+        self._lacks = None
 
     def _placed(self, length: int, batches: Sequence[Sequence[int]], beside: int) -> Placement:
         return place(self.admission, length, batches, beside, pass_bytes=self._pass_bytes)
