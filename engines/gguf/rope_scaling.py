@@ -8,7 +8,7 @@ from typing import Any
 
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
 
-__all__ = ["RopeFactors", "stock_scaling"]
+__all__ = ["RopeFactors", "ScaledRope", "stock_scaling"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,18 @@ class RopeFactors:
     base: float
     traditional: bool
     magnitude: float = 1.0
+    module: str = "model.layers.{i}.self_attn.rope"  # whose place it takes
+    only: str | None = None  # the set of layers of the plan that it rotates; None: all
+
+
+@dataclass(frozen=True)
+class ScaledRope:
+    """A rotary embedding of mlx-lm's own, in the place of one whose class takes no scaling from its configuration."""
+
+    scaling: dict[str, Any]  # of :func:`stock_scaling`
+    dims: int
+    base: float
+    traditional: bool
     module: str = "model.layers.{i}.self_attn.rope"  # whose place it takes
     only: str | None = None  # the set of layers of the plan that it rotates; None: all
 

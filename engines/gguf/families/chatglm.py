@@ -5,7 +5,7 @@ mlx-lm's phi3 computes that once its rotary embeddings are told so; its ``glm`` 
 
 from __future__ import annotations
 
-from engines.gguf.families.decoder_slots import FFN_NORM, neighbours_rotate, partial_rotary
+from engines.gguf.families.decoder_slots import FFN_NORM, neighbours_rotate, rotated_dims, rotated_part, scaled
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.names import Slot
 
@@ -13,10 +13,11 @@ __all__ = ["CHATGLM"]
 
 
 def _plan(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "phi3", scalings=("linear",))
+    plan = decoder_plan(checkpoint, "phi3")
     own_head_width(checkpoint, plan)
-    plan.config["partial_rotary_factor"] = partial_rotary(checkpoint, plan)
-    return neighbours_rotate(plan)
+    dims = rotated_dims(checkpoint, plan)
+    plan.config["partial_rotary_factor"] = rotated_part(dims, plan.config["head_dim"])
+    return neighbours_rotate(scaled(plan, dims, traditional=True))
 
 
 CHATGLM = Family(

@@ -18,7 +18,7 @@ from engines.gguf.families.decoder_slots import (
     QKV,
     in_any_block,
     period_of_windows,
-    scaled_linearly,
+    scaled,
     without,
 )
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
@@ -34,7 +34,7 @@ def _command_r(checkpoint: Checkpoint) -> Plan:
     plan = _common(checkpoint, "cohere")
     plan.config["use_qk_norm"] = in_any_block(checkpoint, "attn_q_norm")
     slots = COMMAND_R.slots if plan.config["use_qk_norm"] else without(COMMAND_R.slots, *QK_NORMS)
-    return scaled_linearly(replace(plan, slots=slots))
+    return scaled(replace(plan, slots=slots), traditional=True)
 
 
 def _cohere2(checkpoint: Checkpoint) -> Plan:
@@ -50,11 +50,11 @@ def _cohere2(checkpoint: Checkpoint) -> Plan:
         )
     plan.config.update({"sliding_window": window, "sliding_window_pattern": period})
     windows = tuple(None if (i + 1) % period == 0 else window for i in range(layers))
-    return scaled_linearly(replace(plan, windows=windows))
+    return scaled(replace(plan, windows=windows), traditional=True)
 
 
 def _common(checkpoint: Checkpoint, model_type: str) -> Plan:
-    plan = decoder_plan(checkpoint, model_type, scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    plan = decoder_plan(checkpoint, model_type, epsilon="attention.layer_norm_epsilon")
     own_head_width(checkpoint, plan)
     config = plan.config
     checkpoint.parameters.expect("rope.dimension_count", config["head_dim"])

@@ -12,6 +12,7 @@ from typing import Any, Final
 from engines.gguf.config import MAX_CONTEXT
 from engines.gguf.families.family import DECODER, Checkpoint, Plan
 from engines.gguf.names import HEAD, Slot, SlotKind
+from engines.gguf.rope_scaling import ScaledRope
 from engines.gguf.transforms import rows
 
 __all__ = [
@@ -25,9 +26,10 @@ __all__ = [
     "SANDWICH_NORMS",
     "in_any_block",
     "neighbours_rotate",
-    "partial_rotary",
     "period_of_windows",
-    "scaled_linearly",
+    "rotated_dims",
+    "rotated_part",
+    "scaled",
     "with_biases",
     "without",
 ]
@@ -88,22 +90,31 @@ def neighbours_rotate(plan: Plan) -> Plan:
     return replace(plan, attributes={**plan.attributes, **told})
 
 
-def scaled_linearly(plan: Plan, *, module: str = "model.layers.{i}.self_attn.rope") -> Plan:
-    """The plan with linear scaling told to rotary embeddings whose stock class has none in its configuration."""
-    scaling: dict[str, Any] | None = plan.config["rope_scaling"]
+def scaled(
+    plan: Plan, dims: int | None = None, *, traditional: bool = False, module: str = "model.layers.{i}.self_attn.rope"
+) -> Plan:
+    """The plan with the file's scaling, of a stock class that has none in its configuration.
+
+    ``dims`` features of a head are rotated (None: all); ``traditional`` says that neighbours are rotated together.
+    """
+    scaling = plan.config.pop("rope_scaling")
     if scaling is None:
         return plan
-    told = {f"{module.format(i=i)}.scale": 1 / scaling["factor"] for i in range(len(plan.windows))}
-    return replace(plan, attributes={**plan.attributes, **told})
+    rope = ScaledRope(scaling, dims or plan.config["head_dim"], plan.config["rope_theta"], traditional, module)
+    return replace(plan, ropes=(*plan.ropes, rope))
 
 
-def partial_rotary(checkpoint: Checkpoint, plan: Plan, default: int | None = None) -> float:
-    """The part of a head's features that is rotated, by ``rope.dimension_count``; a hair above the quotient, since stock classes
-    multiply it back and round down. ``default`` is the count where the file does not say; None: all of the head."""
+def rotated_dims(checkpoint: Checkpoint, plan: Plan) -> int:
+    """The features of a head that are rotated, by ``rope.dimension_count``; all where the file does not say."""
     parameters, head_dim = checkpoint.parameters, int(plan.config["head_dim"])
-    dims = parameters.integer("rope.dimension_count", default or head_dim, most=head_dim)
+    dims = parameters.integer("rope.dimension_count", head_dim, most=head_dim)
     if dims % 2:
         raise parameters.error("rope.dimension_count", f"is {dims}; features are rotated in pairs")
+    return dims
+
+
+def rotated_part(dims: int, head_dim: int) -> float:
+    """``dims`` as a part of a head; a hair above the quotient, since stock classes multiply it back and round down."""
     return dims / head_dim * (1 + 2**-40)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from engines.errors import CheckpointError
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
 from engines.gguf.names import EMBEDDING, HEAD, ROPE_FREQUENCIES, Slot, SlotKind
-from engines.gguf.rope_scaling import RopeFactors, stock_scaling
+from engines.gguf.rope_scaling import RopeFactors, ScaledRope, stock_scaling
 from engines.header import GgufArray, GgufHeader
 
 __all__ = [
@@ -57,7 +57,7 @@ class Plan:
     context: int  # tokens
     windows: tuple[int | None, ...]  # a layer: the last tokens it attends to; None: all
     stock_caches: bool = True  # False: the stock class does not know of the windows, its caches are made here
-    ropes: tuple[RopeFactors, ...] = ()  # in place of stock rotary embeddings
+    ropes: tuple[RopeFactors | ScaledRope, ...] = ()  # in place of stock rotary embeddings
     plain_norms: bool = False  # True: the file has added the one that the stock norm adds to its weight; use nn.RMSNorm
     tensors: tuple[str, ...] = ()  # those that belong to no module
     slots: tuple[Slot, ...] | None = None  # in place of the family's, where metadata chooses the class

@@ -18,7 +18,7 @@ from engines.gguf.families.decoder_slots import (
     QKV,
     SANDWICH_NORMS,
     period_of_windows,
-    scaled_linearly,
+    scaled,
 )
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan
 
@@ -30,14 +30,14 @@ _LAYERS_27B: Final = 46
 
 
 def _gemma(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "gemma", scalings=("linear",))
+    plan = decoder_plan(checkpoint, "gemma")
     checkpoint.parameters.expect("rope.dimension_count", plan.config["head_dim"])
-    return scaled_linearly(replace(plan, plain_norms=True))
+    return scaled(replace(plan, plain_norms=True))
 
 
 def _gemma2(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, "gemma2", scalings=("linear",))
+    plan = decoder_plan(checkpoint, "gemma2")
     config = plan.config
     parameters.expect("rope.dimension_count", config["head_dim"])
     parameters.expect("rope.freq_base_swa", config["rope_theta"])
@@ -55,7 +55,7 @@ def _gemma2(checkpoint: Checkpoint) -> Plan:
     }
     windows = tuple(None if (layer + 1) % period == 0 else window for layer in range(layers))
     plan = replace(plan, windows=windows, stock_caches=False, plain_norms=True, stand_ins="gemma2")
-    return scaled_linearly(plan)
+    return scaled(plan)
 
 
 GEMMA = Family(

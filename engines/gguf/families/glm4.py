@@ -6,7 +6,7 @@ sections of a position are alike, and it is the plain one.
 
 from __future__ import annotations
 
-from engines.gguf.families.decoder_slots import FFN_NORM, QKV, partial_rotary, scaled_linearly
+from engines.gguf.families.decoder_slots import FFN_NORM, QKV, rotated_dims, rotated_part, scaled
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.names import Slot, SlotKind
 
@@ -15,16 +15,17 @@ __all__ = ["GLM4"]
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, "glm4", scalings=("linear",))
+    plan = decoder_plan(checkpoint, "glm4")
     sections = parameters.integers("rope.dimension_sections", 2) or [0, 0]
+    dims, traditional = rotated_dims(checkpoint, plan), not (sections[0] > 0 and sections[1] > 0)
     plan.config.update(
         {
             "attention_bias": False,
-            "partial_rotary_factor": partial_rotary(checkpoint, plan),
-            "rope_traditional": not (sections[0] > 0 and sections[1] > 0),
+            "partial_rotary_factor": rotated_part(dims, plan.config["head_dim"]),
+            "rope_traditional": traditional,
         }
     )
-    return scaled_linearly(plan)
+    return scaled(plan, dims, traditional=traditional)
 
 
 GLM4 = Family(

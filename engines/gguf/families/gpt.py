@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engines.gguf.families.decoder_slots import partial_rotary, scaled_linearly
+from engines.gguf.families.decoder_slots import rotated_dims, rotated_part, scaled
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.names import EMBEDDING, HEAD, Slot, SlotKind
 
@@ -71,17 +71,18 @@ def _starcoder(checkpoint: Checkpoint) -> Plan:
 
 
 def _gptneox(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "gpt_neox", scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    plan = decoder_plan(checkpoint, "gpt_neox", epsilon="attention.layer_norm_epsilon")
     own_head_width(checkpoint, plan)
     config = plan.config
     checkpoint.parameters.expect("attention.head_count_kv", config["num_attention_heads"])
+    dims = rotated_dims(checkpoint, plan)
     config |= {
         "layer_norm_eps": config["rms_norm_eps"],
         "rotary_emb_base": config["rope_theta"],
-        "rotary_pct": partial_rotary(checkpoint, plan),
+        "rotary_pct": rotated_part(dims, config["head_dim"]),
         "use_parallel_residual": checkpoint.parameters.flag("use_parallel_residual", True),
     }
-    return scaled_linearly(plan, module="model.h.{i}.attention.rope")
+    return scaled(plan, dims, module="model.h.{i}.attention.rope")
 
 
 def _by_head(array: Any, config: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.gguf.families.decoder_slots import FFN_NORM, GATE_UP, QKV, in_any_block, without
+from engines.gguf.families.decoder_slots import FFN_NORM, GATE_UP, QKV, in_any_block, scaled, without
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.names import Slot, SlotKind
 
@@ -20,12 +20,12 @@ _NORMS = (
 
 
 def _plan(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "hunyuan_v1_dense", scalings=())
+    plan = decoder_plan(checkpoint, "hunyuan_v1_dense")
     checkpoint.parameters.expect("rope.dimension_count", plan.config["head_dim"])
     normed = in_any_block(checkpoint, "attn_q_norm")
     plan.config.update({"attention_bias": False, "use_qk_norm": normed})
-    slots = HUNYUAN_DENSE.slots
-    return plan if normed else replace(plan, slots=without(slots, *_NORMS))
+    slots = HUNYUAN_DENSE.slots if normed else without(HUNYUAN_DENSE.slots, *_NORMS)
+    return scaled(replace(plan, slots=slots))
 
 
 HUNYUAN_DENSE = Family(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.gguf.families.decoder_slots import QKV, partial_rotary, with_biases
+from engines.gguf.families.decoder_slots import QKV, rotated_dims, rotated_part, scaled, with_biases
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.names import Slot, SlotKind
 
@@ -15,18 +15,17 @@ __all__ = ["NEMOTRON"]
 
 
 def _plan(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "nemotron", scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    plan = decoder_plan(checkpoint, "nemotron", epsilon="attention.layer_norm_epsilon")
     config = plan.config
     epsilon = config["rms_norm_eps"]
     checkpoint.parameters.expect("attention.layer_norm_rms_epsilon", epsilon)  # written too, and not used
+    dims = rotated_dims(checkpoint, plan)
     config |= {
         "norm_eps": epsilon,
         "hidden_act": "relu2",
-        "partial_rotary_factor": partial_rotary(checkpoint, plan),
+        "partial_rotary_factor": rotated_part(dims, config["head_dim"]),
     }
-    if config["rope_scaling"] is not None:
-        config["rope_scaling"] = {"type": "linear", "factor": config["rope_scaling"]["factor"]}
-    return replace(plan, stand_ins="nemotron")
+    return replace(scaled(plan, dims), stand_ins="nemotron")
 
 
 NEMOTRON = Family(

@@ -11,8 +11,9 @@ from engines.gguf.families.decoder_slots import (
     FUSED_QKV,
     QKV,
     in_any_block,
-    partial_rotary,
-    scaled_linearly,
+    rotated_dims,
+    rotated_part,
+    scaled,
     with_biases,
     without,
 )
@@ -23,14 +24,15 @@ __all__ = ["PHI2"]
 
 
 def _plan(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "phi", scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    plan = decoder_plan(checkpoint, "phi", epsilon="attention.layer_norm_epsilon")
     own_head_width(checkpoint, plan)
     plan.config["layer_norm_eps"] = plan.config["rms_norm_eps"]
-    plan.config["partial_rotary_factor"] = partial_rotary(checkpoint, plan)
+    dims = rotated_dims(checkpoint, plan)
+    plan.config["partial_rotary_factor"] = rotated_part(dims, plan.config["head_dim"])
     slots = PHI2.slots
     if in_any_block(checkpoint, "attn_qkv"):
         slots = (*without(slots, *QKV), *FUSED_QKV)
-    return scaled_linearly(replace(plan, slots=slots))
+    return scaled(replace(plan, slots=slots), dims)
 
 
 PHI2 = Family(

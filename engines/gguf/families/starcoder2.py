@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.gguf.families.decoder_slots import QKV, scaled_linearly, with_biases, without
+from engines.gguf.families.decoder_slots import QKV, scaled, with_biases, without
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.names import Slot, SlotKind
 
@@ -10,11 +10,11 @@ __all__ = ["STARCODER2"]
 
 
 def _plan(checkpoint: Checkpoint) -> Plan:
-    plan = decoder_plan(checkpoint, "starcoder2", scalings=("linear",), epsilon="attention.layer_norm_epsilon")
+    plan = decoder_plan(checkpoint, "starcoder2", epsilon="attention.layer_norm_epsilon")
     own_head_width(checkpoint, plan)
     checkpoint.parameters.expect("rope.dimension_count", plan.config["head_dim"])
     plan.config["norm_epsilon"] = plan.config["rms_norm_eps"]
-    return scaled_linearly(plan)
+    return scaled(plan)
 
 
 STARCODER2 = Family(
