@@ -122,7 +122,7 @@ class Pacer:
         Args:
             rows: ids of those that decoded.
             seconds: of the step.
-            waiting: ids of the row whose prompt is being read, and of those behind it.
+            waiting: ids of the row whose prompt is being read, and of those behind it for which there is a place.
             deferred: ids of rows that wait for memory; their time is kept, and does not run.
         """
         self._step_s = seconds if self._step_s is None else _newer(self._step_s, seconds)

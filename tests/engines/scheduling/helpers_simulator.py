@@ -305,6 +305,7 @@ class Simulator:
 
     def decode(self) -> None:
         device, rows, protected = self.device, list(self.order), self.protected
+        assert rows, "a turn for rows that decode, and there are none"
         behind = [] if self.prefill is None or len(self.deferred) or self.running >= self.width else self.waiting.ids()
         seconds = self.spend(device.step_fixed_s * len(self.cohorts) + device.step_row_s * len(rows))
         if self.prefill is not None:

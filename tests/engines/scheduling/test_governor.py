@@ -163,6 +163,18 @@ def test_red_fails_the_largest_once_less_was_of_no_use_and_none_twice() -> None:
     assert memory.governor.failures == 2
 
 
+def test_where_the_grant_ends_first_rows_give_way_and_none_fails() -> None:
+    governor, reliefs = Governor(), list[Relief]()
+    for tick in range(4 + 20 * SETTLE_TICKS):
+        governor.observe(Reading(100, 0, grant_ends_first=True), tick * TICK_S)
+        reliefs.append(governor.relief({1: 50, 2: 90}, tick * TICK_S))
+    assert governor.band == "red"
+    assert [relief.action for relief in reliefs if relief.action is not Action.NONE] == [
+        Action.SHED,
+        *[Action.PREEMPT] * (SHEDS_A_MINUTE - 1),
+    ]
+
+
 def test_what_only_the_dwell_holds_is_not_acted_upon() -> None:
     memory = Memory(limit=0, growth=0)
     memory.tick(3)
