@@ -36,12 +36,15 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# In two processes, each test file in one of them.
+TEST := $(BIN)/pytest --numprocesses 2 --dist loadfile
+
 test: lint
-	$(BIN)/pytest
+	$(TEST)
 
 # Without the tests that run real models.
 test-fast: lint
-	$(BIN)/pytest -m "not slow"
+	$(TEST) -m "not slow"
 
 bench: install
 	$(BIN)/python benchmarks/load.py
