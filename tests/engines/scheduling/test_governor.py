@@ -34,11 +34,12 @@ class Memory:
         self.now = 0.0
         self.bands = list[str]()
 
-    def tick(self, count: int = 1, **known: int) -> str:
+    def tick(self, count: int = 1, *, demand_bytes: int | None = None, step_bytes: int = 0, step_ticks: int = 0) -> str:
         for _ in range(count):
             self.used += self.growth
             self.now += TICK_S
-            self.bands.append(self.governor.observe(Reading(self.used, self.limit - self.used, **known), self.now))
+            reading = Reading(self.used, self.limit - self.used, demand_bytes, step_bytes, step_ticks)
+            self.bands.append(self.governor.observe(reading, self.now))
         return self.bands[-1]
 
     def tick_to(self, band: str) -> Governor:
