@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engines.gguf.families.decoder_slots import scaled
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, whole_head_rope
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -33,7 +34,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
     }
-    return replace(plan, config=config)
+    return scaled(replace(plan, config=config))  # the stock class reads a scaling and leaves it
 
 
 QWEN3MOE = Family(

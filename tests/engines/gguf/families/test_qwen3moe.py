@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from mlx_lm.models.rope_utils import initialize_rope
+
 from tests.engines.gguf.families.helpers_family import Case, checks
 from tests.engines.gguf.families.helpers_moe_names import DECODER, moe_config, moe_metadata, renamed
 
@@ -35,6 +39,13 @@ METADATA = moe_metadata(
 )
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
+
+def rotate_by_yarn(model: Any) -> None:
+    """The stock class reads a scaling and leaves it."""
+    for layer in model.layers:
+        layer.self_attn.rope = initialize_rope(32, CONFIG["rope_theta"], False, YARN, 256)
+
+
 CASES = [
     Case("qwen3moe", "qwen3moe", CONFIG, METADATA, renamed(NAMES)),
     Case(
@@ -49,6 +60,8 @@ CASES = [
         },
         renamed(NAMES),
         light=True,
+        prepare=rotate_by_yarn,
+        proof="the stock class with mlx-lm's own YaRN put in",
     ),
 ]
 
