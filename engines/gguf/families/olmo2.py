@@ -40,7 +40,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         period = period_of_windows(checkpoint, layers, _PERIOD)
         slides = [int((i + 1) % period != 0) for i in range(layers)]
     if len(set(slides)) != 2:
-        raise parameters.refusal("attention.sliding_window", "layers with and without are needed here")
+        raise parameters.refusal("attention.sliding_window_pattern", "layers with and without are needed here")
     if ROPE_FREQUENCIES in checkpoint.header.tensors:
         raise UnsupportedModel(f"{checkpoint.header.path}: '{ROPE_FREQUENCIES}' beside windows is not supported")
     config |= {
