@@ -317,7 +317,8 @@ class Batcher:
         seconds = self._clock() - began + self._settled_s
         self._settled_s = 0.0
         deferred = self.reception.deferred.ids
-        reading = [] if prefill is None else [prefill.row.id, *self.reception.waiting.ids()]
+        places = self.reception.width - len(rows) - 1  # who waits for one is not held back by pacing
+        reading = [] if prefill is None else [prefill.row.id, *self.reception.waiting.ids()[: max(0, places)]]
         self.pacer.decoded(rows, seconds, [row_id for row_id in reading if row_id not in deferred], deferred)
         self._decode_ticks += 1
         if len(cohorts.batches) > 1 and self._decode_ticks % _MERGE_EVERY == 0:
