@@ -35,7 +35,7 @@ from engines.gguf.writer import CheckpointTensor, CheckpointValue, write_checkpo
 from engines.header import GgufHeader, read_header
 from tests.engines.gguf.helpers_blocks import HALVES, random_blocks
 
-__all__ = ["VOCABULARY", "Array", "Case", "checks", "stock_of", "write_case"]
+__all__ = ["VOCABULARY", "Array", "Case", "checks", "logits_of", "stock_of", "write_case"]
 
 Array = NDArray[np.float32]
 Weights = dict[str, Array]
@@ -159,8 +159,8 @@ def _check_logits(case: Case, tmp_path: Path) -> None:
     stock, tensors = floats_of(case)
     built = build_model(read_header(write_case(tmp_path / "f32.gguf", case, tensors)))
     ids = tokens(PROMPT + STEPS)
-    whole = _logits(stock, ids, (PROMPT,))
-    got = _logits(built.model, ids, (PROMPT - 6, PROMPT))
+    whole = logits_of(stock, ids, (PROMPT,))
+    got = logits_of(built.model, ids, (PROMPT - 6, PROMPT))
     assert _apart(got, whole) < TOLERANCE
     assert (got.argmax(-1) == whole.argmax(-1)).all()
     # What says nothing of most weights would prove little.
@@ -186,7 +186,7 @@ def _check_quantised(case: Case, tmp_path: Path) -> None:
     built = build_model(header)
     exact = build_model(read_header(write_case(tmp_path / "exact.gguf", case, dequantised)))
     ids = tokens(PROMPT + STEPS)
-    assert _apart(_logits(built.model, ids, (PROMPT,)), _logits(exact.model, ids, (PROMPT,))) < 3 * TOLERANCE
+    assert _apart(logits_of(built.model, ids, (PROMPT,)), logits_of(exact.model, ids, (PROMPT,))) < 3 * TOLERANCE
     footprint = estimate(header)
     assert footprint.kv_bytes_per_token == built.kv_bytes_per_token
     assert footprint.kv_window_bytes_per_token == built.kv_window_bytes_per_token
@@ -306,7 +306,7 @@ def _refused(header: GgufHeader, named: str) -> None:
     assert named in caught.value.message, caught.value.message
 
 
-def _logits(model: Any, ids: mx.array, chunks: Sequence[int]) -> Array:
+def logits_of(model: Any, ids: mx.array, chunks: Sequence[int]) -> Array:
     """Logits of all positions: prompt chunks that end at these, then a token at a time."""
     cache = make_prompt_cache(model)
     ends = [0, *chunks, *range(chunks[-1] + 1, ids.shape[1] + 1)]
