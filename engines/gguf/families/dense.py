@@ -8,6 +8,7 @@ from engines.gguf.families.apertus import APERTUS
 from engines.gguf.families.bitnet import BITNET
 from engines.gguf.families.chatglm import CHATGLM
 from engines.gguf.families.cohere import COHERE2, COMMAND_R
+from engines.gguf.families.deci import DECI
 from engines.gguf.families.exaone4 import EXAONE4
 from engines.gguf.families.family import Family
 from engines.gguf.families.gemma2 import GEMMA, GEMMA2
@@ -69,6 +70,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     CHATGLM,
     MINICPM,
     NEMOTRON,
+    DECI,
     APERTUS,
     QWEN,
     BAICHUAN,
@@ -78,5 +80,21 @@ FAMILIES: Final[tuple[Family, ...]] = (
     STARCODER,
 )
 
-REFUSED: Final[dict[str, str]] = {}
+_NO_CLASS: Final = "mlx-lm has no class that computes it"
+_DIFFUSION: Final = "a diffusion model is not decoded token by token"
+
+REFUSED: Final[dict[str, str]] = {
+    "arcee": _NO_CLASS,
+    "bloom": _NO_CLASS,
+    "codeshell": _NO_CLASS,
+    "dream": _DIFFUSION,
+    "falcon": f"{_NO_CLASS}; Falcon 3 is `llama`, Falcon-H1 `falcon-h1`",
+    "jais": _NO_CLASS,
+    "llada": _DIFFUSION,
+    "mpt": _NO_CLASS,
+    "olmo": "mlx-lm's class needs a package of OLMo's makers; OLMo 2 and 3 are `olmo2`",
+    "orion": _NO_CLASS,
+    "refact": _NO_CLASS,
+    "t5": "mlx-lm has no class with an encoder beside the decoder",
+}
 """Architectures of this kind that cannot be run: why, as the rest of a sentence that begins "is not supported: "."""
