@@ -32,7 +32,7 @@ from tests.engines.gguf.families import (
 )
 from tests.engines.gguf.families.helpers_family import Case, floats_of, write_case
 
-CASES: dict[str, Case] = {
+BY_ID: dict[str, Case] = {
     case.id: case
     for module in (
         test_apertus,
@@ -104,7 +104,7 @@ CASES: dict[str, Case] = {
 def test_key_that_changes_the_arithmetic_is_refused(
     name: str, key: str, value: CheckpointValue, tmp_path: Path
 ) -> None:
-    case = CASES[name]
+    case = BY_ID[name]
     _, tensors = floats_of(case)
     header = read_header(write_case(tmp_path / "odd.gguf", case, tensors, {key: value}))
     with pytest.raises(CheckpointError, match=f"'{case.architecture}.{key}'"):
@@ -113,8 +113,8 @@ def test_key_that_changes_the_arithmetic_is_refused(
 
 def test_baichuan_with_as_many_layers_as_the_13b_model_is_refused(tmp_path: Path) -> None:
     """It has ALiBi, which no key says."""
-    config: dict[str, Any] = CASES["baichuan"].config | {"num_hidden_layers": 40, "intermediate_size": 32}
-    case = replace(CASES["baichuan"], config=config)
+    config: dict[str, Any] = BY_ID["baichuan"].config | {"num_hidden_layers": 40, "intermediate_size": 32}
+    case = replace(BY_ID["baichuan"], config=config)
     _, tensors = floats_of(case)
     metadata: dict[str, CheckpointValue] = {"block_count": 40, "feed_forward_length": 32}
     header = read_header(write_case(tmp_path / "13b.gguf", case, tensors, metadata))
@@ -123,7 +123,7 @@ def test_baichuan_with_as_many_layers_as_the_13b_model_is_refused(tmp_path: Path
 
 
 def test_apertus_without_its_activation_is_refused(tmp_path: Path) -> None:
-    case = CASES["apertus"]
+    case = BY_ID["apertus"]
     _, tensors = floats_of(case)
     keys = {key: value for key, value in case.whole_keys.items() if key != "xielu.beta"}
     header = read_header(write_case(tmp_path / "linear.gguf", replace(case, whole_keys=keys), tensors))
