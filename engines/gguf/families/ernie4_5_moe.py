@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engines.gguf.families.decoder_slots import scaled
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -27,7 +28,7 @@ _MLP = "model.layers.{i}.mlp"
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, ERNIE4_5_MOE.model_type, scalings=())
+    plan = scaled(decoder_plan(checkpoint, ERNIE4_5_MOE.model_type), traditional=True)
     parameters.expect("rope.dimension_count", plan.config["head_dim"])
     layers = plan.config["num_hidden_layers"]
     experts = experts_of(checkpoint)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engines.gguf.families.decoder_slots import rotated_dims, rotated_part, scaled
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -27,8 +28,9 @@ __all__ = ["GLM4MOE"]
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, GLM4MOE.model_type, scalings=())
-    head_dim, layers = plan.config["head_dim"], plan.config["num_hidden_layers"]
+    plan = decoder_plan(checkpoint, GLM4MOE.model_type)
+    layers, dims = plan.config["num_hidden_layers"], rotated_dims(checkpoint, plan)
+    plan = scaled(plan, dims)
     experts = experts_of(checkpoint)
     expect_gating(parameters, SIGMOID)
     dense = parameters.integer("leading_dense_block_count", 0, least=0)
@@ -42,9 +44,8 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "routed_scaling_factor": parameters.number("expert_weights_scale", 1.0),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in checkpoint.header.tensors,
         "attention_bias": False,  # where there are biases, the leaves have them
-        "partial_rotary_factor": parameters.integer("rope.dimension_count", head_dim, most=head_dim)
-        / head_dim
-        * (1 + 2**-40),  # the stock class multiplies it back, and rounds down
+        "partial_rotary_factor": rotated_part(dims, plan.config["head_dim"]),
+        "rope_scaling": None,  # the plan's own embedding has it
         **groups_of(parameters, experts),
     }
     return replace(

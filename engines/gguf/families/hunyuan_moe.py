@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.gguf.families.decoder_slots import without
+from engines.gguf.families.decoder_slots import scaled, without
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -29,7 +29,7 @@ _LAYER = "model.layers.{i}"
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, HUNYUAN_MOE.model_type, scalings=())
+    plan = scaled(decoder_plan(checkpoint, HUNYUAN_MOE.model_type))
     own_head_width(checkpoint, plan)
     parameters.expect("rope.dimension_count", plan.config["head_dim"])
     experts = experts_of(checkpoint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engines.gguf.families.decoder_slots import rotated_dims, scaled
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -24,16 +25,14 @@ _BLOCK = "model.layers.{i}.block_sparse_moe"
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, MINIMAX_M2.model_type, scalings=())
+    plan = decoder_plan(checkpoint, MINIMAX_M2.model_type)
     experts = experts_of(checkpoint)
     expect_gating(parameters, SIGMOID)
     parameters.expect("expert_weights_scale", 1.0)
     if not parameters.flag("expert_weights_norm", True):
         raise parameters.refusal("expert_weights_norm", "only weights that are normalised are supported here")
-    head_dim = plan.config["head_dim"]
-    rotated = parameters.integer("rope.dimension_count", head_dim, most=head_dim)
-    if rotated % 2:
-        raise parameters.error("rope.dimension_count", f"is {rotated}; features are rotated in pairs")
+    rotated = rotated_dims(checkpoint, plan)
+    plan = scaled(plan, rotated)
     config = plan.config | {
         "intermediate_size": experts.width,
         "shared_intermediate_size": 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from engines.gguf.families.decoder_slots import scaled
 from engines.gguf.families.family import (
     Checkpoint,
     Plan,
@@ -24,7 +25,7 @@ def mixtral_plan(checkpoint: Checkpoint) -> Plan:
     """The plan of a ``llama`` checkpoint with experts. The weights of the chosen ones are the softmax of their router logits,
     which is the same as that of all, divided by the chosen ones' sum."""
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, "mixtral", scalings=())
+    plan = decoder_plan(checkpoint, "mixtral")
     own_head_width(checkpoint, plan)
     experts = experts_of(checkpoint, width_key="feed_forward_length")
     expect_gating(parameters, SOFTMAX)
@@ -37,4 +38,5 @@ def mixtral_plan(checkpoint: Checkpoint) -> Plan:
         "num_experts_per_tok": experts.used,
     }
     plan = replace(plan, config=config, slots=_SLOTS)
-    return window_everywhere(checkpoint, whole_head_rope(checkpoint, plan, traditional=True))
+    plan = scaled(whole_head_rope(checkpoint, plan, traditional=True), traditional=True)
+    return window_everywhere(checkpoint, plan)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engines.gguf.families.decoder_slots import scaled
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -24,7 +25,7 @@ __all__ = ["QWEN2MOE"]
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
-    plan = decoder_plan(checkpoint, QWEN2MOE.model_type, scalings=())
+    plan = decoder_plan(checkpoint, QWEN2MOE.model_type)
     own_head_width(checkpoint, plan)
     parameters.expect("rope.dimension_count", plan.config["head_dim"])
     experts = experts_of(checkpoint)
@@ -40,7 +41,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
             "expert_shared_feed_forward_length", plan.config["intermediate_size"]
         ),
     }
-    return replace(plan, config=config)
+    return scaled(replace(plan, config=config))
 
 
 def _as_matrix(array: Any, config: Mapping[str, Any]) -> Any:

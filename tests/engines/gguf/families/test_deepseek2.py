@@ -140,6 +140,7 @@ MISTRAL = config("mistral4", norm_topk_prob=True) | {
     "rope_parameters": YARN
     | {
         "mscale": 1.0,
+        "mscale_all_dim": 1.0,
         "rope_theta": 10000.0,
         "llama_4_scaling_beta": 0.1,
         "original_max_position_embeddings": 8,
@@ -224,6 +225,7 @@ CASES.append(
         | YARN_KEYS
         | {
             "rope.scaling.original_context_length": 8,
+            "rope.scaling.yarn_log_multiplier": 0.1,
             "attention.temperature_scale": 0.1,
             "attention.temperature_length": 8,
         },

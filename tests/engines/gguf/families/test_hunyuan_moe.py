@@ -19,6 +19,7 @@ NAMES = DECODER | {
 }
 CONFIG = moe_config(
     "hunyuan",
+    intermediate_size=32,
     attention_bias=False,
     moe_topk=3,
     num_experts=8,
@@ -37,7 +38,7 @@ METADATA = moe_metadata(
         "expert_count": 8,
         "expert_used_count": 3,
         "expert_feed_forward_length": 32,
-        "expert_shared_feed_forward_length": 96,
+        "expert_shared_feed_forward_length": 32,
         "expert_shared_count": 1,
         "rope.freq_base": 10000.0 * 8.0 ** (16 / 14),
         "rope.scaling.type": "none",

@@ -14,12 +14,18 @@ from engines.header import read_header
 from tests.engines.gguf.families import (
     test_chatglm,
     test_cohere,
+    test_ernie4_5_moe,
     test_gemma2,
     test_glm4,
+    test_glm4moe,
     test_gpt,
     test_hunyuan_dense,
+    test_hunyuan_moe,
+    test_minimax_m2,
+    test_mixtral,
     test_nemotron,
     test_phi2,
+    test_qwen2moe,
     test_stablelm,
     test_starcoder2,
 )
@@ -52,6 +58,12 @@ ROTATED: dict[str, tuple[Case, int, bool]] = {
         (test_phi2.CASES[0], 8, False),
         (test_stablelm.CASES[0], 4, False),
         (test_starcoder2.CASES[0], 16, False),
+        (test_ernie4_5_moe.CASES[0], 32, True),
+        (test_glm4moe.CASES[1], 16, False),
+        (test_hunyuan_moe.CASES[0], 16, False),
+        (test_minimax_m2.CASES[0], 16, False),
+        (test_mixtral.CASES[0], 16, False),
+        (test_qwen2moe.CASES[0], 16, False),
     )
 }
 
