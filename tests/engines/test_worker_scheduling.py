@@ -68,7 +68,7 @@ def rested(worker: RawWorker) -> SchedulingReport:
 def test_worker_memory_errors_pause_answers_and_change_none() -> None:
     prompts = [([5, 6, 7], 1), (list(range(20, 50)), 2), ([9] * 12, 3)]
     with raw_worker("--bare", engine=FAULTY) as worker:
-        ready = loaded(worker, "errors 3 40")
+        ready = loaded(worker, "errors 3 20")  # over the second row, and over the first
         assert ready.width == 4 and [row.rows for row in ready.capacity] == [1, 2, 4, 8, 16, 32]
         assert ready.capacity[0].tokens == ready.capacity[2].tokens == 2048
         for id, (prompt, seed) in enumerate(prompts, start=1):
