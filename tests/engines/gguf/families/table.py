@@ -35,7 +35,8 @@ def cases() -> list[Case]:
     found: list[Case] = []
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("test_"):
-            found += getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "CASES", [])
+            declared = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "CASES", [])
+            found += [case for case in declared if isinstance(case, Case)]
     return found
 
 
