@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 from engines.errors import CheckpointError
 from engines.gguf.families.decoder_slots import QK_NORMS, QKV, without
@@ -21,17 +22,17 @@ from engines.header import GgufArray
 
 __all__ = ["APERTUS"]
 
+_PARAMETERS: Final = ("alpha_n", "alpha_p", "beta", "eps")  # of the activation
+
 
 def _plan(checkpoint: Checkpoint) -> Plan:
     plan = decoder_plan(checkpoint, "apertus")
     own_head_width(checkpoint, plan)
     layers = plan.config["num_hidden_layers"]
     plan.config.update({"mlp_bias": False, "attention_bias": False, "post_norm": False, "qk_norm": True})
-    told: dict[str, float] = {}
-    for name in ("alpha_n", "alpha_p", "beta", "eps"):
-        values = _activation(checkpoint, name, layers)
-        told |= {f"model.layers.{i}.mlp.act_fn.{name}": value for i, value in enumerate(values)}
-    return whole_head_rope(checkpoint, replace(plan, attributes=told), traditional=False)
+    columns = {name: _activation(checkpoint, name, layers) for name in _PARAMETERS}
+    plan.config["xielu"] = [{name: values[i] for name, values in columns.items()} for i in range(layers)]
+    return whole_head_rope(checkpoint, replace(plan, stand_ins="apertus"), traditional=False)
 
 
 def _activation(checkpoint: Checkpoint, name: str, layers: int) -> list[float]:
