@@ -24,10 +24,11 @@ from typing import Literal
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from engines.wire import Admitted, Event, Failed, Finished, TextDelta, TextRequest
+from engines.wire import Admitted, Event, Finished, TextDelta, TextRequest
 from gateway.connection import connection_of
 from gateway.departure import Departure
-from gateway.errors import ContextExceeded, GatewayError, InternalError, ModelUnloaded, WorkerDied, from_wire
+from gateway.ending import ending_of, without_end
+from gateway.errors import ContextExceeded, GatewayError, InternalError
 from gateway.logs import note
 from gateway.outbox import Outbox
 from gateway.protocols.completion import BodyFormat, Completion, StreamFormat, completions_of
@@ -200,17 +201,15 @@ class LeasedResponse:
         async for event in events:
             if self._seen is not None:
                 self._seen(event)
-            if isinstance(event, Finished):
-                if event.reason == "cancelled":
-                    raise ModelUnloaded("the server cancelled this request before its end", retry=False)
-                return event
-            if isinstance(event, Failed):
-                raise _in_flight(from_wire(event.error))
-            if not isinstance(event, Admitted):
+            if (finish := ending_of(event)) is not None:
+                return finish
+            if isinstance(event, Admitted):
+                self._admit(event)
+            elif isinstance(event, AnswerEvent):
                 self._put(index, event)
             else:
-                self._admit(event)
-        raise WorkerDied("the model's worker ended this request without an answer", retry=False)
+                raise InternalError(f"the model's worker answered a prompt with {type(event).__name__}")
+        raise without_end()
 
     def _admit(self, event: Admitted) -> None:
         if not self._begun:
@@ -330,10 +329,3 @@ def _first(errors: BaseException) -> BaseException:
     while isinstance(errors, BaseExceptionGroup):
         errors = errors.exceptions[0]
     return errors
-
-
-def _in_flight(error: GatewayError) -> GatewayError:
-    """A worker's death is not to be retried by the client when its request was under way: it is never replayed."""
-    if isinstance(error, WorkerDied):
-        error.retry = False
-    return error

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from engines.wire import DecodeTokens, EncodeChat, EncodeText, Event, Priority, TextRequest, TokenizerAnswer
+from engines.wire import DecodeTokens, EncodeChat, EncodeText, Event, Priority, TokenizerAnswer
+from engines.wire import Request as ModelRequest
 from gateway.live import LiveResponses
 from gateway.metrics import Metrics
 from gateway.protocols.options import Limits
@@ -31,7 +32,7 @@ __all__ = ["Lease", "Residency", "Services", "Tokenizer", "services_of"]
 class Lease(Protocol):
     """A room's key: the model stays while it is held."""
 
-    def stream(self, request: TextRequest) -> AsyncIterator[Event]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Event]:
         """The request's events, the last of them terminal. Closing it cancels the request in the worker."""
         ...
 

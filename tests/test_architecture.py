@@ -23,6 +23,7 @@ RANKS = {
     "gateway.middleware": 3,
     "gateway.routes": 3,
     "gateway.leased_response": 3,
+    "gateway.ending": 2,
     "gateway.services": 2,
     "gateway.outbox": 3,
     "gateway.live": 2,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from enum import Enum
 from typing import Protocol
 
-from engines.wire import Event, TextRequest
+from engines.wire import Event, Request
 from gateway.errors import GatewayError, WorkerDied
 from gateway.residency.effects import GrantLease
 from gateway.residency.request_stream import RequestLost, RequestStream
@@ -18,7 +18,7 @@ __all__ = ["Lease", "LeaseHolder", "Server"]
 class Server(Protocol):
     """What serves a lease's requests (a :class:`~gateway.residency.worker_host.WorkerHost`)."""
 
-    def submit(self, request: TextRequest) -> RequestStream: ...
+    def submit(self, request: Request) -> RequestStream: ...
 
 
 class LeaseHolder(Protocol):
@@ -84,7 +84,7 @@ class Lease:
         if self._error is not None:
             raise self._error
 
-    async def stream(self, request: TextRequest) -> AsyncGenerator[Event, None]:
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one request, ending with its terminal one.
 
         A request whose worker died before it was admitted waits for the next worker, once more from the start; one that had
@@ -162,7 +162,7 @@ class Lease:
             raise WorkerDied("The lease has been released.", retry=False)
         return self._host
 
-    def _open(self, host: Server, request: TextRequest) -> RequestStream:
+    def _open(self, host: Server, request: Request) -> RequestStream:
         stream = host.submit(request)
         self._streams.add(stream)
         stream.when_admitted(self._report_admitted)

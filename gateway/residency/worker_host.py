@@ -24,11 +24,11 @@ from engines.wire import (
     LoadProgress,
     MemoryReport,
     Ready,
+    Request,
     SchedulingReport,
     SetCores,
     SetGrant,
     Shed,
-    TextRequest,
     ToGateway,
     Usage,
     decode_to_gateway,
@@ -110,7 +110,7 @@ class WorkerHost:
         """Once; ``Ready`` or ``LoadFailed`` follows. May be sent before ``Hello``: it waits in the socket."""
         self._frames.send(encode_frame(load))
 
-    def submit(self, request: TextRequest) -> RequestStream:
+    def submit(self, request: Request) -> RequestStream:
         """Sends a request to a worker that is ready. On a worker that is gone the stream is lost from the start."""
         stream = RequestStream(next(self._ids), self._cancel)
         if self.exit is not None or self._closing:

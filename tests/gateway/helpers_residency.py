@@ -15,8 +15,8 @@ from engines.wire import (
     Finished,
     FinishReason,
     Priority,
+    Request,
     TextDelta,
-    TextRequest,
     TokenizerAnswer,
     Usage,
     WireError,
@@ -33,7 +33,7 @@ __all__ = ["BOUND_S", "FakeLease", "FakeResidency", "FakeTokenizer", "delta", "f
 
 BOUND_S = 30.0  # how long a test waits for what must happen
 
-Script = Callable[[TextRequest], AsyncIterator[Event]]
+Script = Callable[[Any], AsyncIterator[Event]]
 
 
 def delta(text: str, *tokens: int) -> TextDelta:
@@ -56,13 +56,13 @@ class FakeLease:
     client: str
     route: str
     script: Script
-    requests: list[TextRequest] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
     priority: Priority = "normal"
     ended: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def stream(self, request: TextRequest) -> AsyncIterator[Event]:
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
         self.requests.append(request)
         over = False
         try:
@@ -125,7 +125,7 @@ class FakeResidency:
 
     @staticmethod
     def _say(events: tuple[Event, ...]) -> Script:
-        async def script(_request: TextRequest) -> AsyncIterator[Event]:
+        async def script(_request: Request) -> AsyncIterator[Event]:
             for event in events:
                 yield event
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engines.wire import Admitted, Event, Finished, TextDelta, TextPrompt, TextRequest, Usage
+from engines.wire import Admitted, Event, Finished, Request, TextDelta, TextPrompt, TextRequest, Usage
 from gateway.errors import GatewayError, ModelUnloaded, QueueTimeout, WorkerDied
 from gateway.residency.effects import GrantLease
 from gateway.residency.lease import Lease
@@ -23,7 +23,7 @@ class Host:
         self.asked: asyncio.Queue[RequestStream] = asyncio.Queue()
         self.cancelled: list[int] = []
 
-    def submit(self, request: TextRequest) -> RequestStream:
+    def submit(self, request: Request) -> RequestStream:
         stream = RequestStream(len(self.streams) + 1, lambda stream: self.cancelled.append(stream.request_id))
         self.streams.append(stream)
         self.asked.put_nowait(stream)
