@@ -9,6 +9,7 @@ from engines.gguf.families.family import Family
 from engines.gguf.families.granitehybrid import GRANITEHYBRID
 from engines.gguf.families.kimi_linear import KIMI_LINEAR
 from engines.gguf.families.lfm2 import LFM2, LFM2MOE
+from engines.gguf.families.mamba import JAMBA, MAMBA
 from engines.gguf.families.mamba2 import MAMBA2
 from engines.gguf.families.nemotron_h import NEMOTRON_H, NEMOTRON_H_MOE
 from engines.gguf.families.qwen35 import QWEN3NEXT, QWEN35, QWEN35MOE
@@ -26,6 +27,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     NEMOTRON_H_MOE,
     FALCON_H1,
     MAMBA2,
+    MAMBA,
+    JAMBA,
     KIMI_LINEAR,
 )
 

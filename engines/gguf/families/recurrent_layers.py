@@ -20,9 +20,10 @@ __all__ = ["RecurrentLayers", "model_layers", "recurrent_layers"]
 _BY_INTERVAL: Final = frozenset(
     {"qwen3next", "qwen35", "qwen35moe"}
 )  # every n-th layer has attention, or a list says which
-_BY_KV_HEADS: Final = frozenset({"granitehybrid", "kimi-linear", "lfm2", "lfm2moe"})  # no KV heads: recurrent
+_BY_KV_HEADS: Final = frozenset({"granitehybrid", "jamba", "kimi-linear", "lfm2", "lfm2moe"})  # no KV heads: recurrent
 _BY_KV_HEADS_AND_WIDTH: Final = frozenset({"nemotron_h", "nemotron_h_moe"})  # neither KV heads nor a feed-forward width
-_ALL: Final = frozenset({"mamba2"})
+_ALL: Final = frozenset({"mamba", "mamba2"})
+_FIRST_MAMBA: Final = frozenset({"jamba", "mamba"})  # whose convolution sees the values alone, not their keys
 _BESIDE_ATTENTION: Final = frozenset({"falcon-h1"})  # each layer is both
 
 FULL_ATTENTION_INTERVAL: Final = 4  # layers; llama.cpp's default where no key says it
@@ -99,6 +100,8 @@ def _numbers(header: GgufHeader, architecture: str) -> tuple[int, int]:
         return kept * 3 * inner, inner * width
     inner = _number(header, f"{architecture}.ssm.inner_size")
     state = _number(header, f"{architecture}.ssm.state_size")
+    if architecture in _FIRST_MAMBA:
+        return kept * inner, inner * state
     groups = header.integer(f"{architecture}.ssm.group_count") or 1
     return kept * (inner + 2 * groups * state), inner * state
 

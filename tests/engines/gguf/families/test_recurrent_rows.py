@@ -21,6 +21,7 @@ from tests.engines.gguf.families import (
     test_granitehybrid,
     test_kimi_linear,
     test_lfm2,
+    test_mamba,
     test_mamba2,
     test_nemotron_h,
     test_qwen35,
@@ -28,7 +29,16 @@ from tests.engines.gguf.families import (
 from tests.engines.gguf.families.helpers_family import VOCABULARY, Case, floats_of, write_case
 from tests.engines.text.helpers_rows import GREEDY, FixedPacer, continue_alone, tokens_of
 
-MODELS = (test_falcon_h1, test_granitehybrid, test_kimi_linear, test_lfm2, test_mamba2, test_nemotron_h, test_qwen35)
+MODELS = (
+    test_falcon_h1,
+    test_granitehybrid,
+    test_kimi_linear,
+    test_lfm2,
+    test_mamba,
+    test_mamba2,
+    test_nemotron_h,
+    test_qwen35,
+)
 SERVED = [module.CASES[0] for module in MODELS]
 ANSWER = 30  # tokens
 
