@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from engines.footprint import estimate
 from engines.gguf.model import build_model
+from engines.gguf.writer import write_checkpoint
 from engines.header import read_header
 from engines.scheduling.admission import KvAdmission, KvCost
 from engines.text.batcher import Batcher
+from engines.text.loader import build
 from engines.text.row import Row, RowStarted
+from engines.wire import Admitted, Finished, LoadModel, ModelSpec, Sampling, TextPrompt, TextRequest
 from tests.engines.gguf.families import (
     test_falcon_h1,
     test_granitehybrid,
@@ -27,6 +31,7 @@ from tests.engines.gguf.families import (
     test_qwen35,
 )
 from tests.engines.gguf.families.helpers_family import VOCABULARY, Case, floats_of, write_case
+from tests.engines.gguf.helpers_vocabularies import bpe_vocabulary
 from tests.engines.text.helpers_rows import GREEDY, FixedPacer, continue_alone, tokens_of
 
 MODELS = (
@@ -95,3 +100,30 @@ def test_caches_in_half_precision_take_what_is_said(case: Case, tmp_path: Path) 
     assert estimate(read_header(path), float_bytes=2).state_bytes == built.state_bytes
     parameters: Any = tree_flatten(built.model.parameters())
     assert all(value.dtype == mx.float32 for name, value in parameters if name.endswith("A_log"))
+
+
+@pytest.mark.parametrize("case", [test_qwen35.CASES[0], test_falcon_h1.CASES[0]], ids=["qwen35", "falcon-h1"])
+def test_engine_answers_with_a_grant_for_one_row_at_a_time(case: Case, tmp_path: Path) -> None:
+    """The engine that is loaded knows what a row's states cost: with less than two of them, rows follow one another."""
+    config = case.config | {"vocab_size": 352}
+    _, tensors = floats_of(replace(case, config=config))
+    values = {f"{case.architecture}.{key}": value for key, value in case.metadata.items()}
+    values[f"{case.architecture}.vocab_size"] = 352
+    vocabulary = bpe_vocabulary(352, "qwen2")
+    path = write_checkpoint(tmp_path / "served.gguf", case.architecture, values, tensors, vocabulary)
+    footprint = estimate(read_header(path))
+    spec = ModelSpec(id="tiny", task="text", format="gguf", paths=(str(path),))
+    engine = build(LoadModel(spec=spec, grant_bytes=2 * footprint.kv_bytes(256) - 1), lambda fraction: None)
+    for request_id in range(2):
+        prompt = TextPrompt(text=f"guest {request_id}")
+        engine.submit(
+            request_id, engine.prepare(TextRequest(prompt=prompt, max_tokens=4, sampling=Sampling(temperature=0.0)))
+        )
+    events: list[Any] = []
+    while engine.busy:
+        events += engine.step()
+    ended = [event.request_id for event in events if isinstance(event, Finished)]
+    admitted = [event.request_id for event in events if isinstance(event, Admitted)]
+    assert ended == admitted == [0, 1]
+    order = [event.request_id for event in events if isinstance(event, Admitted | Finished)]
+    assert order == [0, 0, 1, 1]
