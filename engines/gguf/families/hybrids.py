@@ -32,5 +32,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
     KIMI_LINEAR,
 )
 
-REFUSED: Final[dict[str, str]] = {}
+_NO_CLASS: Final = "mlx-lm has no class that computes it"
+
+REFUSED: Final[dict[str, str]] = {
+    "arwkv7": _NO_CLASS,
+    "plamo2": "its files have not been fitted to mlx-lm's class, nor has a tokenizer of its kind been made",
+    "rwkv6": _NO_CLASS,
+    "rwkv6qwen2": _NO_CLASS,
+    "rwkv7": "the token shifts and low-rank matrices of its files have not been fitted to mlx-lm's class",
+}
 """Architectures of this kind that cannot be run: why, as the rest of a sentence that begins "is not supported: "."""
