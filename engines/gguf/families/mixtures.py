@@ -21,12 +21,14 @@ from engines.gguf.families.olmoe import OLMOE
 from engines.gguf.families.phimoe import PHIMOE
 from engines.gguf.families.qwen2moe import QWEN2MOE
 from engines.gguf.families.qwen3moe import QWEN3MOE
+from engines.gguf.families.qwen_vl import QWEN3VLMOE
 
 __all__ = ["FAMILIES", "REFUSED"]
 
 FAMILIES: Final[tuple[Family, ...]] = (
     QWEN2MOE,
     QWEN3MOE,
+    QWEN3VLMOE,
     GPT_OSS,
     DEEPSEEK2,
     MISTRAL4,

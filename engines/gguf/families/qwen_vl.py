@@ -1,4 +1,4 @@
-"""qwen2vl and qwen3vl: the text part of Qwen 2-VL, 2.5-VL and 3-VL, which is Qwen 2's and Qwen 3's.
+"""qwen2vl, qwen3vl and qwen3vlmoe: the text part of Qwen 2-VL, 2.5-VL and 3-VL, which is Qwen 2's and Qwen 3's.
 
 Their rotary embedding has a position of its own for time, height and width; in text all three are the same, and so is the
 rotation. What images are fed into early layers is no matter of text either.
@@ -12,8 +12,9 @@ from dataclasses import replace
 from engines.gguf.families.family import Checkpoint, Family, Plan
 from engines.gguf.families.qwen2 import QWEN2
 from engines.gguf.families.qwen3 import QWEN3
+from engines.gguf.families.qwen3moe import QWEN3MOE
 
-__all__ = ["QWEN2VL", "QWEN3VL", "text_of"]
+__all__ = ["QWEN2VL", "QWEN3VL", "QWEN3VLMOE", "text_of"]
 
 _SECTIONS = 3  # time, height, width
 
@@ -34,3 +35,4 @@ def _text(plan: Callable[[Checkpoint], Plan]) -> Callable[[Checkpoint], Plan]:
 
 QWEN2VL = text_of(QWEN2, "qwen2vl")
 QWEN3VL = text_of(QWEN3, "qwen3vl")
+QWEN3VLMOE = text_of(QWEN3MOE, "qwen3vlmoe")
