@@ -9,7 +9,7 @@ band    ticks left          what it means
 green   YELLOW and more     nothing
 yellow  fewer than YELLOW   no row begins beside others; prefill chunks have half their size
 orange  fewer than ORANGE   also: caches are shed, then the largest of several rows is preempted, again and again
-red     fewer than RED      also: the largest row fails, where it is the device that ends and the rest has been tried
+red     fewer than RED      also: the largest row fails, where it is the device that ends and nothing else can be done
 ======  ==================  =====================================================================================
 
 A band worsens at once and one at a time, and gets better one at a time, each after DWELL_S. Two reliefs are SETTLE_TICKS apart, so
@@ -100,7 +100,7 @@ class Governor:
         self._ticks_left = math.inf
         self._grant_ends_first = False
         self._settled = SETTLE_TICKS  # ticks since the last relief
-        self._tried = set[Action]()  # since the band was last better than orange
+        self._shed = False  # caches, since the band was last better than orange
         self._reliefs: deque[float] = deque()  # times of those of the last minute that shed or preempted
         self._suspects: set[int] = set()  # the largest rows of memory errors
         self._failed: set[int] = set()
@@ -159,10 +159,10 @@ class Governor:
         1. Better than orange, or so many ticks are left that only the dwell holds the band, or the last relief has not
            settled: nothing.
         2. Caches are shed, once until the band was better than orange.
-        3. Of several rows the largest is preempted: in orange each time, in red once.
-        4. In red the largest row fails, that has not failed before. Where the grant ends first, it is preempted again.
+        3. Of several rows the largest is preempted.
+        4. In red, unless the grant ends first, the largest row fails that has not failed before.
 
-        2 and 3 are left out while SHEDS_A_MINUTE of them are not a minute old.
+        2 and 3 are left out while SHEDS_A_MINUTE of them are not a minute old; 4 comes when neither can be done.
 
         Args:
             rows: the size of each row that runs, in any unit.
@@ -173,10 +173,11 @@ class Governor:
         while self._reliefs and now - self._reliefs[0] >= 60.0:
             self._reliefs.popleft()
         if len(self._reliefs) < SHEDS_A_MINUTE:
-            if Action.SHED not in self._tried:
+            if not self._shed:
+                self._shed = True
                 self.sheds += 1
                 return self._do(Action.SHED, None, now)
-            if len(rows) > 1 and not (red and Action.PREEMPT in self._tried):
+            if len(rows) > 1:
                 self.preemptions += 1
                 return self._do(Action.PREEMPT, _largest(rows), now)
         left = {row_id: size for row_id, size in rows.items() if row_id not in self._failed}
@@ -204,7 +205,7 @@ class Governor:
     def _enter(self, band: int, now: float) -> None:
         self._band, self._since = band, now
         if band < _BANDS.index("orange"):
-            self._tried.clear()
+            self._shed = False
 
     def _fail(self, row_id: int, now: float) -> Relief:
         self.failures += 1
@@ -213,7 +214,6 @@ class Governor:
 
     def _do(self, action: Action, row_id: int | None, now: float) -> Relief:
         self._settled = 0
-        self._tried.add(action)
         if action is not Action.FAIL:
             self._reliefs.append(now)
         return Relief(action, row_id)

@@ -7,6 +7,9 @@ Where decode steps beside a prompt take longer than they do alone, more than tha
 its size, and lowered again when it is not needed. That is judged over DWELL_S at a time, and not within HYSTERESIS of the
 retention.
 
+That is for one prompt. Where several could be read, had the rows that decode not the time, each has its share of it: the ratio is
+divided by their number, and rows keep at least a third of their speed. Else a batch would never fill, to the harm of all.
+
 Nobody is held back for a row that has just begun: while all rows are fresh, chunks and steps alternate, so that prompts that come
 together are read together. And once pacing has held a prompt back for ``prefill_deadline_s`` in all, prefill takes half of the time
 until that prompt has been read. Waits for memory are no waits for pacing.
@@ -28,6 +31,7 @@ HYSTERESIS = 0.02  # of the retention
 _MOST_RAISED = 2.0
 _RAISE = 1.25
 _OVERDUE_RATIO = 1.0
+_CROWDED_RATIO = 0.5
 _NEWEST = 1 / 8  # weight of the newest measurement
 
 
@@ -54,6 +58,7 @@ class Pacer:
         self._chunk_s = 0.0  # of the last chunk, where it was
         self._decoded_s = 0.0  # since that chunk
         self._ages: dict[int, float] = {}  # seconds since each row that decodes did so first
+        self._held_back = 0  # rows that waited for pacing at the last step
         self._waited: dict[int, float] = {}  # seconds for which pacing has held back each row that waits
         self._quiet: dict[int, float] = {}  # seconds of a step with nothing beside it, by the number of rows
         self._shared_s = self._kept_s = (
@@ -70,7 +75,10 @@ class Pacer:
     @property
     def ratio(self) -> float:
         """Seconds of decode for each of prefill, now."""
-        return min(self._ratio, _OVERDUE_RATIO) if self.overdue else self._ratio
+        ratio = self._ratio
+        if not self._fixed and self._held_back > 1:
+            ratio = max(ratio / self._held_back, min(ratio, _CROWDED_RATIO))
+        return min(ratio, _OVERDUE_RATIO) if self.overdue else ratio
 
     @property
     def overdue(self) -> bool:
@@ -131,8 +139,10 @@ class Pacer:
         self._ages = {row_id: self._ages.get(row_id, 0.0) + seconds for row_id in rows}
         waited = {row_id: self._waited.get(row_id, 0.0) + seconds for row_id in waiting}
         self._waited = {row_id: self._waited.get(row_id, 0.0) for row_id in deferred} | waited
+        self._held_back = len(waiting)
         if not waiting:
             self._quiet[len(rows)] = _newer(self._quiet.get(len(rows), 0.0), seconds)
+        if len(waiting) != 1:
             self._shared_s = self._kept_s = 0.0
             return
         self._shared_s += seconds

@@ -71,15 +71,19 @@ class MemoryWatch:
 
     @property
     def reserve_bytes(self) -> int:
-        """Bytes of the grant that rows in company do without for a while, since memory ran out before it did."""
-        grant = self._reception.admission.grant_bytes
-        if self._wary is None or grant is None:
+        """Bytes of the grant that rows in company do without: those that the device has not got, and for a while after a memory
+        error those beyond what was held then."""
+        grant, device = self._reception.admission.grant_bytes, self._device_headroom()
+        if grant is None:
             return 0
+        missing = 0 if device is None else max(0, grant - self._used - device)
+        if self._wary is None:
+            return missing
         until, most = self._wary
         if self._clock() >= until:
             self._wary = None
-            return 0
-        return max(0, grant - most)
+            return missing
+        return max(missing, grant - most)
 
     # --- before a tick ---
 

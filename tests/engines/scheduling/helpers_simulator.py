@@ -83,6 +83,7 @@ class Tick:
     kind: Literal["prefill", "decode"]
     seconds: float
     protected: bool  # a row that is not fresh decodes, beside a prompt that is not overdue
+    held_back: int  # prompts that pacing held back at the last step
 
 
 @dataclass
@@ -118,6 +119,7 @@ class Simulator:
         self.peak = 0  # real bytes, copies included
         self.overrun = 0  # bytes beyond what the device had
         self.most_cohorts = 0
+        self.held_back = 0
         self.decode_ages: dict[int, float] = {}
         self.random = random.Random(self.seed)
 
@@ -152,6 +154,12 @@ class Simulator:
     @property
     def running(self) -> int:
         return len(self.order) + (self.prefill is not None)
+
+    @property
+    def withheld(self) -> int:
+        """Bytes of the grant that the device cannot give; an idle engine tries."""
+        total = self.device.total_bytes(self.now)
+        return 0 if total is None or self.grant is None or not self.running else max(0, self.grant - total)
 
     def spend(self, seconds: float) -> float:
         seconds *= 1 + self.device.noise * self.random.uniform(-1, 1)
@@ -271,7 +279,7 @@ class Simulator:
         longest = self.admission.longest_row
         if longest is not None:
             length = max(row.length + 1, min(length, longest))
-        return place(self.admission, length, self.lengths(of), pass_bytes=self.pass_bytes)
+        return place(self.admission, length, self.lengths(of), self.withheld, pass_bytes=self.pass_bytes)
 
     # --- work ---
 
@@ -285,7 +293,7 @@ class Simulator:
         seconds = self.spend(self.device.chunk_fixed_s + tokens * self.device.chunk_token_s)
         row.read_s += seconds
         self.pacer.observe(tokens, seconds)
-        self.ticks.append(Tick("prefill", seconds, protected))
+        self.ticks.append(Tick("prefill", seconds, protected, self.held_back))
         self.decode_ages = {row_id: age + seconds for row_id, age in self.decode_ages.items()}
         if row.read == row.length:
             self.join(row)
@@ -312,7 +320,8 @@ class Simulator:
             self.prefill.paced_s += seconds
         waiting = behind if self.prefill is None else [self.prefill.id, *behind]
         self.pacer.decoded([row.id for row in rows], seconds, waiting, self.deferred.ids)
-        self.ticks.append(Tick("decode", seconds, protected))
+        self.held_back = len(waiting)
+        self.ticks.append(Tick("decode", seconds, protected, self.held_back))
         for cohort in self.cohorts:
             for row in cohort:
                 row.read += 1

@@ -146,22 +146,31 @@ def test_a_row_alone_is_not_preempted() -> None:
     assert governor.relief({1: 50}, memory.now).action is Action.NONE
 
 
-def test_red_fails_the_largest_once_less_was_of_no_use_and_none_twice() -> None:
+def test_red_fails_a_row_alone_and_none_twice() -> None:
     memory = Memory(limit=0, growth=0)
     memory.tick(3)
     reliefs = []
-    for _ in range(6):
+    for _ in range(4):
+        reliefs.append(memory.governor.relief({1: 50}, memory.now))
+        memory.tick(SETTLE_TICKS)
+    assert reliefs == [Relief(Action.SHED), Relief(Action.FAIL, 1), Relief(Action.NONE), Relief(Action.NONE)]
+    assert memory.governor.failures == 1
+
+
+def test_red_fails_the_largest_row_once_no_more_may_be_preempted() -> None:
+    memory = Memory(limit=0, growth=0)
+    memory.tick(3)
+    reliefs = []
+    for _ in range(SHEDS_A_MINUTE + 3):
         reliefs.append(memory.governor.relief({1: 50, 2: 90}, memory.now))
         memory.tick(SETTLE_TICKS)
     assert reliefs == [
         Relief(Action.SHED),
-        Relief(Action.PREEMPT, 2),
+        *[Relief(Action.PREEMPT, 2)] * (SHEDS_A_MINUTE - 1),
         Relief(Action.FAIL, 2),
         Relief(Action.FAIL, 1),
         Relief(Action.NONE),
-        Relief(Action.NONE),
     ]
-    assert memory.governor.failures == 2
 
 
 def test_where_the_grant_ends_first_rows_give_way_and_none_fails() -> None:

@@ -86,6 +86,26 @@ def test_a_set_ratio_is_kept_whatever_it_costs() -> None:
     assert device.decode_s / device.prefill_s == pytest.approx(2.0, rel=0.05)
 
 
+@pytest.mark.parametrize(("prompts", "ratio"), [(1, 4.0), (2, 2.0), (4, 1.0), (8, 0.5), (30, 0.5)])
+def test_each_of_several_prompts_has_its_share_of_the_time(prompts: int, ratio: float) -> None:
+    device = Device(SchedulingSettings(prefill_deadline_s=LONG))
+    device.decode(GRACE_S)
+    device.share(2000, waiting=range(PROMPT, PROMPT + prompts))
+    assert device.pacer.ratio == pytest.approx(ratio)
+    assert device.decode_s / device.prefill_s == pytest.approx(ratio, rel=0.1)
+    set_ratio = Device(SchedulingSettings(prefill_ratio=3.0, prefill_deadline_s=LONG))
+    set_ratio.decode(GRACE_S)
+    set_ratio.share(100, waiting=range(PROMPT, PROMPT + prompts))
+    assert set_ratio.pacer.ratio == 3.0
+
+
+def test_a_low_retention_is_not_raised_by_a_crowd() -> None:
+    device = Device(SchedulingSettings(retention=0.2))
+    device.decode(GRACE_S)
+    device.share(100, waiting=(PROMPT, 10, 11))
+    assert device.pacer.ratio == pytest.approx(0.25)
+
+
 def test_a_ratio_of_nothing_alternates() -> None:
     device = Device(SchedulingSettings(prefill_ratio=0.0))
     device.decode(GRACE_S)

@@ -148,7 +148,7 @@ def test_after_a_memory_error_rows_in_company_hold_less_than_then_for_a_while() 
 # --- the device has less than the grant ---
 
 
-def test_where_the_device_comes_to_its_end_rows_give_way_and_at_last_the_largest_fails() -> None:
+def test_where_the_device_comes_to_its_end_rows_give_way_and_at_last_the_one_left_fails() -> None:
     clock = FakeClock()
     model = stock_model("llama")
     left = [10**9]
@@ -168,8 +168,9 @@ def test_where_the_device_comes_to_its_end_rows_give_way_and_at_last_the_largest
         events += batcher.step()
         clock.sleep(0.01)
     watch = batcher.watch
-    assert (watch.governor.band, watch.sheds, watch.preemptions, watch.failures) == ("red", 1, 1, 1)
-    assert sum(isinstance(event, RowStarted) for event in events) == begun  # none begins beside others
+    assert (watch.governor.band, watch.sheds, watch.preemptions, watch.failures) == ("red", 1, 2, 1)
+    before = events[: next(i for i, event in enumerate(events) if isinstance(event, RowOutOfMemory))]
+    assert sum(isinstance(event, RowStarted) for event in before) == begun  # none begins beside others
     left[0] = 10**9
     while batcher.busy:
         events += batcher.step()
@@ -178,6 +179,27 @@ def test_where_the_device_comes_to_its_end_rows_give_way_and_at_last_the_largest
     for row in rows:
         alone = continue_alone(model, row)
         assert tokens_of(events, row.id) == (alone[: len(tokens_of(events, row.id))] if row.id == failed else alone)
+
+
+def test_rows_in_company_begin_only_where_the_device_has_their_room_too() -> None:
+    """The grant would do for both; a lone row begins all the same."""
+    clock = FakeClock()
+    model = stock_model("llama")
+    left = [200]  # bytes, and tokens: less than a step of the caches
+    batcher = make_batcher(model, chunk=200, grant=4096, clock=clock.now, device_headroom=lambda: left[0])
+    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
+    for i in range(2):
+        batcher.submit(make_row(i, prompt(200, i), 40, endless))
+    events = list[RowEvent]()
+    for _ in range(20):
+        events += batcher.step()
+        clock.sleep(0.01)
+    assert [event.id for event in events if isinstance(event, RowStarted)] == [0]
+    assert [row.id for row in batcher.reception.waiting] == [1] and 1 in batcher.reception.deferred
+    left[0] = 10**9
+    while not tokens_of(events, 1):
+        events += batcher.step()
+        clock.sleep(0.01)
 
 
 def test_a_full_grant_makes_rows_give_way_and_fails_none() -> None:
