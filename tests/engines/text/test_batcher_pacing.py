@@ -128,3 +128,17 @@ def test_what_was_dispatched_ahead_counts_as_decoding() -> None:
     while not seen:
         batcher.step()
     assert seen == [pytest.approx(8 * TOKEN_S)]
+
+
+@pytest.mark.parametrize(("width", "overdue"), [(2, False), (8, True)])
+def test_who_waits_for_a_place_is_not_held_back_by_pacing(width: int, overdue: bool) -> None:
+    batcher, model = timed(prefill_ratio=20.0, prefill_deadline_s=10.0)
+    batcher.reception.width = width
+    stream(batcher, 5.0, model)
+    for row_id in range(2, 7):
+        batcher.submit(make_row(row_id, prompt(30, row_id), 1))
+    seen = False
+    while batcher.reception.waiting or batcher.running.prefill is not None:
+        batcher.step()
+        seen |= batcher.pacer.overdue
+    assert seen == overdue
