@@ -33,6 +33,7 @@ from engines.gguf.model import BuiltModel, build_model
 from engines.gguf.quants import QUANT_TYPES, QuantType
 from engines.gguf.writer import CheckpointTensor, CheckpointValue, write_checkpoint
 from engines.header import GgufHeader, read_header
+from tests.engines.gguf.families.recorded import FARTHEST, recordings
 from tests.engines.gguf.helpers_blocks import HALVES, random_blocks
 
 __all__ = ["VOCABULARY", "Array", "Case", "checks", "logits_of", "stock_of", "write_case"]
@@ -163,6 +164,9 @@ def _check_logits(case: Case, tmp_path: Path) -> None:
     got = logits_of(built.model, ids, (PROMPT - 6, PROMPT))
     assert _apart(got, whole) < TOLERANCE
     assert (got.argmax(-1) == whole.argmax(-1)).all()
+    if case.id in recordings():
+        theirs = recordings()[case.id]
+        assert np.abs(got[-1] - theirs).max() / theirs.std() < FARTHEST, "llama.cpp's answer: see recorded.py"
     # What says nothing of most weights would prove little.
     assert len(set(whole.argmax(-1).tolist())) > 5
     _check_kv_bytes(built, case, ids)

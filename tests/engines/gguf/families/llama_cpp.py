@@ -24,6 +24,7 @@ from tests.engines.gguf.families.helpers_family import (
     PROMPT,
     STEPS,
     VOCABULARY,
+    Array,
     Case,
     floats_of,
     logits_of,
@@ -64,18 +65,24 @@ def compiled(sources: Path, folder: Path) -> Path:
 
 def compared(case: Case, program: Path, folder: Path) -> str:
     """How far apart the logits are, or why llama.cpp does not load the file."""
+    try:
+        ours, theirs = logits_of_both(case, program, folder)
+    except subprocess.CalledProcessError as error:
+        errors = [line for line in error.stderr.splitlines() if "error" in line] or ["it ended"]
+        return f"llama.cpp does not run it: {errors[0]}"
+    same = (ours.argmax(-1) == theirs.argmax(-1)).mean()
+    return f"{np.abs(ours - theirs).max() / theirs.std():.1e}, {same:.0%} of the greedy choices"
+
+
+def logits_of_both(case: Case, program: Path, folder: Path) -> tuple[Array, Array]:
+    """Ours and llama.cpp's, of a prompt and the tokens after it: [tokens, vocabulary]. CalledProcessError where it fails."""
     path, out = folder / "case.gguf", folder / "logits.bin"
     write_case(path, case, floats_of(case)[1], {"vocab_size": VOCABULARY})
     ids = tokens(PROMPT + STEPS)
     texts = [str(token) for token in np.array(ids)[0]]
-    ran = subprocess.run([program, path, out, str(PROMPT), *texts], capture_output=True, text=True, check=False)
-    if ran.returncode:
-        errors = [line for line in ran.stderr.splitlines() if "error" in line] or ["it ended"]
-        return f"llama.cpp does not run it: {errors[0]}"
+    subprocess.run([program, path, out, str(PROMPT), *texts], capture_output=True, text=True, check=True)
     theirs = np.fromfile(out, np.float32).reshape(PROMPT + STEPS, -1)
-    ours = logits_of(build_model(read_header(path)).model, ids, (PROMPT,))
-    same = (ours.argmax(-1) == theirs.argmax(-1)).mean()
-    return f"{np.abs(ours - theirs).max() / theirs.std():.1e}, {same:.0%} of the greedy choices"
+    return logits_of(build_model(read_header(path)).model, ids, (PROMPT,)), theirs
 
 
 if __name__ == "__main__":

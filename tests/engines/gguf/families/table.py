@@ -13,6 +13,7 @@ from typing import Final
 from engines.gguf.families import FAMILIES, REFUSED
 from tests.engines.gguf import families as package
 from tests.engines.gguf.families.helpers_family import CONVERTER, Case
+from tests.engines.gguf.families.recorded import recordings
 
 __all__ = ["DOCUMENT", "cases", "generated", "rewritten"]
 
@@ -46,26 +47,30 @@ def generated() -> str:
     for case in cases():
         by_architecture.setdefault(case.architecture, []).append(case)
     lines = [
-        "| architecture | mlx-lm class | F32 | quant types | rows of a batch | proof |",
-        "|---|---|---|---|---|---|",
+        "| architecture | mlx-lm class | F32 | quant types | rows of a batch | llama.cpp | proof |",
+        "|---|---|---|---|---|---|---|",
     ]
     for architecture in sorted({*FAMILIES, *REFUSED}):
         if architecture in REFUSED:
-            lines.append(f"| `{architecture}` | | refused | | | {REFUSED[architecture]} |")
+            lines.append(f"| `{architecture}` | | refused | | | | {REFUSED[architecture]} |")
             continue
         proven = by_architecture.get(architecture, [])
         classes = sorted({f"`{case.config['model_type']}`" for case in proven})
         if not proven and architecture in _OLDER:
-            lines.append(f"| `{architecture}` | {_OLDER[architecture]} | equal | all | 2, 3, KV heads | {CONVERTER} |")
+            lines.append(
+                f"| `{architecture}` | {_OLDER[architecture]} | equal | all | 2, 3, KV heads | | {CONVERTER} |"
+            )
         elif not proven:
-            lines.append(f"| `{architecture}` | | not tested | | | |")
+            lines.append(f"| `{architecture}` | | not tested | | | | |")
         else:
             whole = [case for case in proven if not case.light]
             types = "all" if whole else ""
             rows = "2, 3, KV heads" if all(case.rows for case in whole) else "1"
             proofs = "; ".join(dict.fromkeys(case.proof for case in proven))
             names = ", ".join(case.id for case in proven)
-            lines.append(f"| `{architecture}` | {', '.join(classes)} | equal | {types} | {rows} | {proofs} ({names}) |")
+            same = "same logits" if any(case.id in recordings() for case in proven) else ""
+            start = f"| `{architecture}` | {', '.join(classes)} | equal | {types} | {rows} | {same}"
+            lines.append(f"{start} | {proofs} ({names}) |")
     return "\n".join(lines)
 
 
