@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from engines.gguf.families.apertus import APERTUS
+from engines.gguf.families.arcee import ARCEE
 from engines.gguf.families.bitnet import BITNET
 from engines.gguf.families.chatglm import CHATGLM
 from engines.gguf.families.cohere import COHERE2, COMMAND_R
@@ -71,6 +72,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     MINICPM,
     NEMOTRON,
     DECI,
+    ARCEE,
     APERTUS,
     QWEN,
     BAICHUAN,
@@ -84,7 +86,6 @@ _NO_CLASS: Final = "mlx-lm has no class that computes it"
 _DIFFUSION: Final = "a diffusion model is not decoded token by token"
 
 REFUSED: Final[dict[str, str]] = {
-    "arcee": _NO_CLASS,
     "bloom": _NO_CLASS,
     "codeshell": _NO_CLASS,
     "dream": _DIFFUSION,

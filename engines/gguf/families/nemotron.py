@@ -23,6 +23,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     config |= {
         "norm_eps": epsilon,
         "hidden_act": "relu2",
+        "norm": "layer",
         "partial_rotary_factor": rotated_part(dims, config["head_dim"]),
     }
     return replace(scaled(plan, dims), stand_ins="nemotron")
