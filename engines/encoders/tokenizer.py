@@ -24,6 +24,7 @@ __all__ = ["Frame", "PairFrame", "TextTokenizer", "gguf_tokenizer", "json_tokeni
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _SPACE: Final = "▁"
+_ENCODERS: Final = frozenset({"bert", "jina-bert-v2", "modern-bert", "nomic-bert", "nomic-bert-moe"})
 _TOGETHER: Final = 64  # texts handed to the library at a time: it tokenises them on threads of its own
 
 
@@ -187,12 +188,14 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> TextTokenizer:
     tokenizer = GgufTokenizer.from_metadata(metadata)
     before = (tokenizer.bos_id,) if tokenizer.add_bos and tokenizer.bos_id is not None else ()
     after = (tokenizer.eos_id,) if tokenizer.add_eos and tokenizer.eos_id is not None else ()
-    separator = _separator(metadata)
-    if metadata.get("general.architecture") in ("jina-bert-v2", "modern-bert") and separator is not None and not after:
-        after = (separator,)
-    pair = PairFrame(before, after, after) if before and after else None
-    if pair is not None and metadata.get("general.architecture") == "jina-bert-v2":
-        pair = PairFrame(before, after * 2, after)  # as RoBERTa's tokenizers have it
+    pair = None
+    architecture = metadata.get("general.architecture")
+    if architecture in _ENCODERS:  # whose tokenizers put something at both ends, whatever the file says of BOS and EOS
+        begin, end = _number(metadata, "cls_token_id", tokenizer.bos_id), _separator(metadata, tokenizer.eos_id)
+        before = () if begin is None else (begin,)
+        after = () if end is None else (end,)
+        # RoBERTa's tokenizers, which Jina's are, have two separators between two texts.
+        pair = PairFrame(before, after if architecture == "modern-bert" else after * 2, after)
 
     def split(texts: Sequence[str]) -> list[list[int]]:
         return [tokenizer.encode(text, add_bos=False, add_eos=False) for text in texts]
@@ -228,7 +231,7 @@ def _word_piece(metadata: Mapping[str, Any]) -> TextTokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     begin = _known(_number(metadata, "cls_token_id", vocabulary.bos_id), "bos")
-    end = _known(_separator(metadata) if _separator(metadata) is not None else vocabulary.eos_id, "seperator")
+    end = _known(_separator(metadata, vocabulary.eos_id), "seperator")
     pair = PairFrame((begin,), (end,), (end,), 1)
     return _of_library(tokenizer, Frame((begin,), (end,)), pair, len(vocabulary.texts))
 
@@ -272,8 +275,9 @@ def _vocabulary(metadata: Mapping[str, Any], defaults: Mapping[str, int]) -> Voc
     return Vocabulary.from_metadata({**ids, **{key: metadata[key] for key in metadata}})
 
 
-def _separator(metadata: Mapping[str, Any]) -> int | None:
-    return _number(metadata, "seperator_token_id", _number(metadata, "separator_token_id", None))
+def _separator(metadata: Mapping[str, Any], default: int | None) -> int | None:
+    """Its key is misspelt in GGUF."""
+    return _number(metadata, "seperator_token_id", _number(metadata, "separator_token_id", default))
 
 
 def _number(metadata: Mapping[str, Any], key: str, default: int | None) -> int | None:

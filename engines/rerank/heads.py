@@ -84,7 +84,18 @@ def _difference(rows: mx.array) -> YesNo:
     return YesNo(difference)
 
 
+def _pools_mean(header: GgufHeader) -> bool:
+    """Whether ModernBERT's classifier reads the mean of all tokens: so do files that do not say, as of before that key."""
+    pooling = header.integer("modern-bert.classifier.pooling_type")
+    if pooling not in (None, -1, _MEAN, _CLS):
+        raise UnsupportedModel(
+            f"{header.path}: modern-bert.classifier.pooling_type is {pooling}; {_MEAN} and {_CLS} are supported"
+        )
+    return pooling != _CLS
+
+
 def _of_gguf(opened: Opened) -> Classifier | YesNo:
+    assert isinstance(opened.header, GgufHeader)
     weights, width = opened.weights, opened.blueprint.shape.width
     if opened.blueprint.architecture == "qwen3":
         if not weights.has("cls.output.weight"):
@@ -100,7 +111,7 @@ def _of_gguf(opened: Opened) -> Classifier | YesNo:
     if weights.has("cls.norm.weight"):
         norm = _norm(opened, "cls.norm")
     return Classifier(
-        "first",
+        "mean" if modern and _pools_mean(opened.header) else "first",
         _output(weights, "cls.output", width),
         linear(weights, "cls", width, width) if weights.has("cls.weight") else None,
         "gelu" if modern else "tanh",
@@ -139,6 +150,7 @@ def _of_config(opened: Opened, config: HfConfig) -> Classifier | YesNo:
     return Classifier("first", _output(weights, "classifier", width), dense, "tanh")
 
 
+_MEAN, _CLS = 1, 2  # llama.cpp's pooling types
 _POOLERS: Final = ("bert.pooler.dense", "nomic_bert.pooler.dense", "pooler.dense")
 
 

@@ -47,7 +47,7 @@ HF: Final[Mapping[str, FromHf]] = MappingProxyType(
     }
 )
 
-_READ_BY_HEADS: Final = ("pooling_type", "classifier.output_labels")
+_READ_BY_HEADS: Final = ("pooling_type", "classifier.output_labels", "classifier.pooling_type")
 
 
 def blueprint_of(header: GgufHeader | SafetensorsHeader, config: HfConfig | None) -> Blueprint:

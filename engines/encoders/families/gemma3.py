@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import activation_of, layer_count, prefixed, rows_of
+from engines.encoders.families.naming import activation_of, layer_count, plain_rope, prefixed, rows_of
 from engines.encoders.families.qwen3 import GGUF_PRE_NORM, HF_DECODER
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
@@ -36,9 +36,8 @@ def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
     count = layer_count(header.path, keys.integer("block_count"), len(header.tensors))
     head_width = keys.integer("attention.key_length", width // heads)
     keys.integer("attention.value_length", head_width)
-    keys.integer("rope.dimension_count", head_width)
+    plain_rope(keys, head_width)
     keys.flag("attention.causal", False)
-    keys.expect("rope.scaling.factor", 1.0)
     for part in ("dense_2", "dense_3"):  # the heads behind the pooling: their tensors say the same
         keys.integer(f"{part}_feat_in", width)
         keys.integer(f"{part}_feat_out", width)

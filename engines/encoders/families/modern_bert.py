@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import activation_of, layer_count, prefixed, rows_of
+from engines.encoders.families.naming import activation_of, layer_count, plain_rope, prefixed, rows_of
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
@@ -47,8 +47,7 @@ def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
     count = layer_count(header.path, keys.integer("block_count"), len(header.tensors))
     keys.integer("attention.head_count_kv", heads)
     keys.flag("attention.causal", False)
-    keys.expect("rope.scaling.factor", 1.0)
-    keys.integer("rope.dimension_count", width // heads)
+    plain_rope(keys, width // heads)
     window = keys.integer("attention.sliding_window", most=MAX_CONTEXT)
     every = keys.integer("attention.sliding_window_pattern", _EVERY)
     theta = keys.number("rope.freq_base")
@@ -64,7 +63,7 @@ def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
         context=keys.integer("context_length", most=MAX_CONTEXT),
         norm="layer",
         epsilon=keys.number("attention.layer_norm_epsilon"),
-        activation="gelu",
+        activation=activation_of(header.path, keys.text("hidden_activation", "gelu")),
         pre_norm=True,
     )
     return Blueprint("modern-bert", shape, _GGUF_NAMES, absent=_ABSENT)

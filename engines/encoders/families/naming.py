@@ -8,9 +8,10 @@ from typing import Final
 
 from engines.encoders.shape import ACTIVATIONS
 from engines.errors import CheckpointError, UnsupportedModel
+from engines.gguf.config import Hyperparameters
 from engines.header import GgufHeader, SafetensorsHeader
 
-__all__ = ["GGUF_POST_NORM", "HF_IGNORED", "activation_of", "layer_count", "prefixed", "rows_of"]
+__all__ = ["GGUF_POST_NORM", "HF_IGNORED", "activation_of", "layer_count", "plain_rope", "prefixed", "rows_of"]
 
 GGUF_POST_NORM: Final[Mapping[str, str]] = {
     "words": "token_embd",
@@ -60,6 +61,15 @@ def layer_count(path: str, count: int, tensors: int) -> int:
     if count > tensors:
         raise CheckpointError(f"{path}: {count} layers are announced, with {tensors} tensors")
     return count
+
+
+def plain_rope(keys: Hyperparameters, head_width: int) -> None:
+    """UnsupportedModel where the rotary embedding is of a part of a head, or scaled."""
+    if keys.integer("rope.dimension_count", head_width) != head_width:
+        raise keys.refusal("rope.dimension_count", f"only {head_width} is supported here")
+    if keys.text("rope.scaling.type", "none") not in ("none", ""):
+        raise keys.refusal("rope.scaling.type", "only 'none' is supported here")
+    keys.expect("rope.scaling.factor", 1.0)
 
 
 def activation_of(path: str, name: str) -> str:

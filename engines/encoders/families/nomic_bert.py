@@ -4,7 +4,15 @@ in every second layer, with a plain feed-forward part in the others."""
 from __future__ import annotations
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import GGUF_POST_NORM, HF_IGNORED, activation_of, layer_count, prefixed, rows_of
+from engines.encoders.families.naming import (
+    GGUF_POST_NORM,
+    HF_IGNORED,
+    activation_of,
+    layer_count,
+    plain_rope,
+    prefixed,
+    rows_of,
+)
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
 from engines.errors import UnsupportedModel
@@ -32,8 +40,7 @@ def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
     count = layer_count(header.path, keys.integer("block_count"), len(header.tensors))
     keys.integer("attention.head_count_kv", heads)
     keys.flag("attention.causal", False)
-    keys.integer("rope.dimension_count", width // heads)
-    keys.expect("rope.scaling.factor", 1.0)
+    plain_rope(keys, width // heads)
     theta = keys.number("rope.freq_base", 1000.0)
     experts = keys.integer("expert_count", 0, least=0)
     every = keys.integer("moe_every_n_layers", 0, least=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import activation_of, layer_count, prefixed, rows_of
+from engines.encoders.families.naming import activation_of, layer_count, plain_rope, prefixed, rows_of
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
@@ -50,7 +50,7 @@ def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
     head_width = keys.integer("attention.key_length", width // heads)
     if keys.integer("attention.value_length", head_width) != head_width:
         raise keys.refusal("attention.value_length", f"only {head_width} is supported here")
-    keys.integer("rope.dimension_count", head_width)
+    plain_rope(keys, head_width)
     if not keys.flag("attention.causal", True):
         raise keys.refusal("attention.causal", "only the decoder is supported here")
     shape = Shape(

@@ -83,6 +83,9 @@ RULES: dict[str, PreRule] = {
     "default": PreRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
     **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"), _BY_WORDS),
     **dict.fromkeys(("gigachat", "a.x-4.0", "mellum"), _BY_WORDS),
+    **dict.fromkeys(
+        ("roberta-bpe", "modern-bert", "jina-v1-en", "jina-v2-code", "jina-v2-de", "jina-v2-es"), _BY_WORDS
+    ),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"), _BY_DIGITS),
     **dict.fromkeys(
         ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3

@@ -312,9 +312,9 @@ def _nomic_bert(family: str) -> _Shapes:
 def _decoder(family: str) -> _Shapes:
     config = CONFIGS[family]
     head, keys = config["head_dim"], config["num_key_value_heads"]
-    norms = ("input_layernorm", "post_attention_layernorm")
+    norms = ["input_layernorm", "post_attention_layernorm"]
     if family == "gemma3_text":
-        norms += ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+        norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
     shapes: _Shapes = {"embed_tokens.weight": (VOCABULARY, WIDTH)}
     for i in range(LAYERS):
         layer = f"layers.{i}"

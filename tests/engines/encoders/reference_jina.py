@@ -24,7 +24,8 @@ class _Reference:
         }
 
     def linear(self, name: str, x: np.ndarray) -> np.ndarray:
-        return x @ self.weights[f"{name}.weight"].T + self.weights.get(f"{name}.bias", 0.0)
+        product: np.ndarray = x @ self.weights[f"{name}.weight"].T
+        return product + self.weights.get(f"{name}.bias", np.zeros(1))
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
         spread = np.sqrt(x.var(axis=-1, keepdims=True) + CONFIGS["jina"]["layer_norm_eps"])
