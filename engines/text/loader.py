@@ -19,6 +19,7 @@ from engines.scheduling.admission import KvCost
 from engines.text.batcher import can_batch
 from engines.text.chat_prompt import ChatEncoder
 from engines.text.engine import GgufTextEngine
+from engines.text.warm_up import warm_up
 from engines.wire import LoadModel
 
 __all__ = ["build"]
@@ -41,10 +42,13 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
     chat = ChatEncoder(tokenizer)
     built = build_model(header, report, dtype=spec.dtype, context=spec.context)
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
+    width = _width(built, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH)
+    if not on_cpu:
+        warm_up(built.model, width, report)
     info = EngineInfo(
         kv_bytes_per_token=built.kv_bytes_per_token,
         context=built.context,
-        width=_width(built, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH),
+        width=width,
         kernels=kernels.backend_name(),
         device="cpu" if on_cpu else "gpu",
     )

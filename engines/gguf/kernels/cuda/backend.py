@@ -35,6 +35,10 @@ TILE_WEIGHTS = 1 << 26
 KEPT = 4096
 
 
+# Tokens of a prompt up to which they take the kernels of as many rows.
+PROMPT_TOKENS = 8
+
+
 @cache
 def capability() -> int:
     """Major compute capability of MLX's GPU: 8 has the tensor core instruction the kernels use, 9 the bulk copy engine."""
@@ -144,7 +148,7 @@ class CudaBackend:
         m = math.prod(leading)
         if m * taken * given == 0:
             return lambda x, blocks: mx.zeros((*leading, given), dtype)
-        if transpose and m < DENSE_FROM and isinstance(quant, BlockType) and dtype in HALVES:
+        if transpose and _few(x.shape) and isinstance(quant, BlockType) and dtype in HALVES:
             tile = tile_for(quant, rows, columns, m, **_device(dtype))
             x_taken = _taken(leading, dtype, tile)
             return _from_narrowed(x_taken, product(quant, tile, x_taken, rows))
@@ -175,8 +179,7 @@ class CudaBackend:
             if x.shape[-1] != quant.columns(each.shape[1]):
                 shape = [each.shape[0], quant.columns(each.shape[1])]
                 raise ValueError(f"activations {x.shape} do not fit {quant.name} weights {shape}")
-        m = math.prod(x.shape[:-1])
-        return isinstance(quant, BlockType) and x.dtype in HALVES and 0 < m < DENSE_FROM
+        return isinstance(quant, BlockType) and x.dtype in HALVES and math.prod(x.shape[:-1]) > 0 and _few(x.shape)
 
     def _dense(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
         rows = blocks.shape[0]
@@ -200,6 +203,13 @@ _Answer = TypeVar("_Answer")
 class _Device(TypedDict):
     narrow: bool
     bulk: bool
+
+
+def _few(shape: tuple[int, ...]) -> bool:
+    """Whether so many rows of activations are for the kernels that take blocks apart in registers. Of a prompt's tokens, [rows,
+    tokens, columns], only the fewest are: a dense product is as fast, and needs no kernel that decoding does not need."""
+    m = math.prod(shape[:-1])
+    return m <= PROMPT_TOKENS if len(shape) > 2 and shape[-2] > 1 else m < DENSE_FROM
 
 
 def _device(dtype: mx.Dtype) -> _Device:
