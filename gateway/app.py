@@ -27,7 +27,20 @@ from gateway.registry.catalog import Catalog
 from gateway.residency.event_feed import Notice
 from gateway.residency_metrics import ResidencyMetrics
 from gateway.responses import Database, ResponseStore
-from gateway.routes import admin, anthropic, ollama, openai, openapi, operations, responses, text_tools, unbuilt
+from gateway.routes import (
+    admin,
+    anthropic,
+    embeddings,
+    ollama,
+    ollama_embed,
+    openai,
+    openapi,
+    operations,
+    rerank,
+    responses,
+    text_tools,
+    unbuilt,
+)
 from gateway.services import Residency, Services
 from gateway.settings import ServerSettings, Settings
 
@@ -38,9 +51,12 @@ logger = logging.getLogger("innkeeper.http")
 # Looked through in order: what is asked most comes first.
 ROUTES: list[BaseRoute] = [
     *openai.ROUTES,
+    *embeddings.ROUTES,
+    *rerank.ROUTES,
     *responses.ROUTES,
     *anthropic.ROUTES,
     *ollama.ROUTES,
+    *ollama_embed.ROUTES,
     *operations.ROUTES,
     *openapi.ROUTES,
     *text_tools.ROUTES,

@@ -193,8 +193,7 @@ class LeasedResponse:
                 request = shorter
             finally:
                 # So that a cancelled request is cancelled now, and not when the iterator is collected.
-                if (close := getattr(events, "aclose", None)) is not None:
-                    await close()
+                await events.aclose()
         self._outbox.put(EndPiece(index, self._finishes[index]))
 
     async def _read(self, index: int, events: AsyncIterator[Event]) -> Finished:

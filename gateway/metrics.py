@@ -6,6 +6,7 @@ metric                                 kind      labels, and what it counts
 ``innkeeper_requests_total``           counter   route, method, status: HTTP requests answered (499: client left)
 ``innkeeper_answers_total``            counter   model, outcome (ok, error, cancelled): inference requests ended
 ``innkeeper_tokens_total``             counter   model, kind (prompt, completion)
+``innkeeper_inputs_total``             counter   model: texts that vectors or scores were made of
 ``innkeeper_queue_wait_seconds``       histogram model: from the request's parse until its prompt begins to be read
 ``innkeeper_first_text_seconds``       histogram model: from the request's parse to its first text
 ``innkeeper_answers_active``           gauge     inference requests under way
@@ -51,6 +52,9 @@ class Metrics:
             "innkeeper_answers", "Inference requests ended.", ("model", "outcome"), registry=self._registry
         )
         self._tokens = Counter("innkeeper_tokens", "Tokens read and made.", ("model", "kind"), registry=self._registry)
+        self._inputs = Counter(
+            "innkeeper_inputs", "Texts that vectors or scores were made of.", ("model",), registry=self._registry
+        )
         self._queue_wait = Histogram(
             "innkeeper_queue_wait_seconds",
             "Seconds from a request until its prompt begins to be read.",
@@ -71,6 +75,7 @@ class Metrics:
         self._requests_of = cache(self._requests.labels)
         self._answers_of = cache(self._answers.labels)
         self._tokens_of = cache(self._tokens.labels)
+        self._inputs_of = cache(self._inputs.labels)
         self._queue_wait_of = cache(self._queue_wait.labels)
         self._first_text_of = cache(self._first_text.labels)
 
@@ -97,11 +102,14 @@ class Metrics:
         prompt_tokens: int,
         completion_tokens: int,
         first_text_s: float | None,
+        inputs: int = 0,
     ) -> None:
-        """One inference request ended."""
+        """One inference request ended. ``inputs`` are the texts that it was answered vectors or scores of."""
         self._answers_of(model, outcome).inc()
         self._tokens_of(model, "prompt").inc(prompt_tokens)
         self._tokens_of(model, "completion").inc(completion_tokens)
+        if inputs:
+            self._inputs_of(model).inc(inputs)
         if first_text_s is not None:
             self._first_text_of(model).observe(first_text_s)
 

@@ -5,7 +5,7 @@ The residency is named here by what routes call, so that they are tested against
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ __all__ = ["Lease", "Residency", "Services", "Tokenizer", "services_of"]
 class Lease(Protocol):
     """A room's key: the model stays while it is held."""
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Event]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Event, None]:
         """The request's events, the last of them terminal. Closing it cancels the request in the worker."""
         ...
 

@@ -31,6 +31,7 @@ RANKS = {
     "gateway.request_reader": 3,
     "gateway.corked_transport": 3,
     "gateway.departure": 3,
+    "gateway.texts_response": 3,
     "gateway.watched_response": 3,
     "gateway.protocols": 2,
     "gateway.classify": 2,

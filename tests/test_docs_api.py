@@ -17,11 +17,15 @@ from gateway.metrics import Metrics
 from gateway.protocols import (
     admin,
     anthropic_request,
+    embeddings,
     ollama_chat,
+    ollama_embed,
     ollama_generate,
     openai_chat,
     openai_completions,
+    rerank,
     responses_request,
+    score,
 )
 from gateway.protocols import text_tools as text_tools_protocol
 from gateway.protocols.ollama_options import MODEL_OPTIONS
@@ -30,6 +34,9 @@ from gateway.protocols.scheduling import CAPACITY, SCHEDULING
 from gateway.residency_metrics import ResidencyMetrics
 from gateway.routes import admin as admin_routes
 from gateway.routes import anthropic, ollama, openai, openapi, operations, responses, text_tools, unbuilt
+from gateway.routes import embeddings as embeddings_routes
+from gateway.routes import ollama_embed as ollama_embed_routes
+from gateway.routes import rerank as rerank_routes
 from tests.gateway.helpers_scheduling import report, resident
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
@@ -62,7 +69,19 @@ def quoted(text: str) -> list[str]:
 def test_routes_are_exactly_those_that_are_built() -> None:
     built = {
         (method, route.path)
-        for routes in (operations, openapi, openai, responses, anthropic, ollama, text_tools, admin_routes)
+        for routes in (
+            operations,
+            openapi,
+            openai,
+            embeddings_routes,
+            rerank_routes,
+            responses,
+            anthropic,
+            ollama,
+            ollama_embed_routes,
+            text_tools,
+            admin_routes,
+        )
         for route in routes.ROUTES
         for method in (route.methods or set()) - {"HEAD"}
     }
@@ -90,6 +109,11 @@ def test_routes_that_are_not_built_are_named() -> None:
         ("### `POST /api/chat`", ollama_chat.OPTIONS),
         ("### `POST /api/generate`", ollama_generate.OPTIONS),
         ("### `options` of Ollama", MODEL_OPTIONS),
+        ("### `POST /v1/embeddings`", embeddings.OPTIONS),
+        ("### `POST /v1/rerank`", rerank.OPTIONS),
+        ("### `POST /v1/score`", score.OPTIONS),
+        ("### `POST /api/embed`", ollama_embed.EMBED_OPTIONS),
+        ("### `POST /api/embeddings`", ollama_embed.EMBEDDINGS_OPTIONS),
     ],
 )
 def test_options_are_exactly_the_tables(title: str, tables: OptionTables) -> None:
@@ -154,7 +178,7 @@ def test_metrics_are_exactly_those_that_are_counted() -> None:
     metrics.add(ResidencyMetrics(lambda: snapshot))
     metrics.requested("/", "GET", 200)
     metrics.admitted("a", 0.1)
-    metrics.answered("a", "ok", prompt_tokens=1, completion_tokens=1, first_text_s=0.1)
+    metrics.answered("a", "ok", prompt_tokens=1, completion_tokens=1, first_text_s=0.1, inputs=1)
     counted = set()
     for name, family in metrics.as_json().items():
         samples = {sample["name"] for sample in family["samples"]}

@@ -14,12 +14,16 @@ from gateway.metrics import CONTENT_TYPE
 from gateway.protocols import (
     admin,
     anthropic_request,
+    embeddings,
     ollama_chat,
+    ollama_embed,
     ollama_generate,
     ollama_models,
     openai_chat,
     openai_completions,
+    rerank,
     responses_request,
+    score,
     text_tools,
 )
 from gateway.protocols.ollama_answer import NDJSON
@@ -28,6 +32,7 @@ from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
 from gateway.protocols.openapi_ollama import OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_SHOW
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD, Schema, body_schema
 from gateway.protocols.openapi_responses import RESPONSES
+from gateway.protocols.openapi_texts import EMBEDDINGS, OLLAMA_EMBED, OLLAMA_EMBEDDINGS, RERANK, SCORE
 
 __all__ = ["OPERATIONS", "Endpoint", "Operation", "document"]
 
@@ -93,6 +98,12 @@ def _kind(name: str) -> Schema:
     return body_schema(text_tools.TOKENIZE_OPTIONS, TOKENIZE, (name,), names)
 
 
+_RERANK = Operation(
+    "Documents by how well they answer a query, best first",
+    _json("Reranked"),
+    body=body_schema(rerank.OPTIONS, RERANK, ("model", "query", "documents")),
+    errors=_INFER,
+)
 _NOTHING: Schema = {"type": "object", "additionalProperties": False}
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
@@ -106,6 +117,24 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "OpenAI's older text completion, whole or streamed",
         {**_json("Completion"), _EVENTS: _STREAM},
         body=body_schema(openai_completions.OPTIONS, COMPLETIONS, ("model", "prompt")),
+        errors=_INFER,
+    ),
+    ("POST", "/v1/embeddings"): Operation(
+        "OpenAI's embeddings",
+        _json("Embeddings"),
+        body=body_schema(embeddings.OPTIONS, EMBEDDINGS, ("model", "input")),
+        errors=_INFER,
+    ),
+    **{("POST", path): _RERANK for path in ("/v1/rerank", "/v2/rerank", "/rerank")},
+    ("POST", "/v1/score"): Operation(
+        "How well each of some texts goes with another, in their order",
+        _json("Scored"),
+        body={
+            "anyOf": [
+                body_schema(score.OPTIONS, SCORE, ("model", *pair), score.OPTIONS.honoured - set(other))
+                for pair, other in zip(score.PAIRS, reversed(score.PAIRS), strict=True)
+            ]
+        },
         errors=_INFER,
     ),
     ("POST", "/v1/responses"): Operation(
@@ -163,6 +192,18 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Ollama's answer to a prompt, streamed or whole; loads or unloads where it has none",
         {**_json("OllamaGenerated"), NDJSON: _LINES},
         body=body_schema(ollama_generate.OPTIONS, OLLAMA_GENERATE, ("model",)),
+        errors=_INFER,
+    ),
+    ("POST", "/api/embed"): Operation(
+        "Ollama's embeddings; loads or unloads where there is no input",
+        _json("OllamaEmbedded"),
+        body=body_schema(ollama_embed.EMBED_OPTIONS, OLLAMA_EMBED, ("model",)),
+        errors=_INFER,
+    ),
+    ("POST", "/api/embeddings"): Operation(
+        "Ollama's older embeddings, of one text",
+        _json("OllamaEmbedding"),
+        body=body_schema(ollama_embed.EMBEDDINGS_OPTIONS, OLLAMA_EMBEDDINGS, ("model",)),
         errors=_INFER,
     ),
     ("POST", "/api/pull"): _of_registry("Fetch a model"),

@@ -15,6 +15,7 @@ from gateway.protocols.openapi_anthropic import MESSAGES_ANSWERS
 from gateway.protocols.openapi_ollama import OLLAMA_ANSWERS
 from gateway.protocols.openapi_options import Schema
 from gateway.protocols.openapi_responses import RESPONSES_ANSWERS
+from gateway.protocols.openapi_texts import TEXTS_ANSWERS
 from gateway.protocols.scheduling import HISTOGRAMS, SCHEDULING
 from gateway.residency.explain import Explanation
 from gateway.residency.reload import Reload
@@ -155,6 +156,7 @@ SCHEMAS: dict[str, Schema] = {
     **RESPONSES_ANSWERS,
     **MESSAGES_ANSWERS,
     **OLLAMA_ANSWERS,
+    **TEXTS_ANSWERS,
     "Model": _MODEL,
     "Models": _object(
         {

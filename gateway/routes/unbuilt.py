@@ -15,19 +15,12 @@ from gateway.classify import classify
 from gateway.errors import NotSupported
 from gateway.protocols import model_name
 from gateway.routes.bodies import form_model, parsed_json
-from gateway.routes.ollama import registry_name
 from gateway.services import services_of
 
 __all__ = ["ROUTES"]
 
 _JSON_ROUTES: dict[str, Task] = {
-    "/api/embed": "embedding",
-    "/api/embeddings": "embedding",
-    "/v1/embeddings": "embedding",
     "/v1/audio/speech": "tts",
-    "/v1/rerank": "rerank",
-    "/rerank": "rerank",
-    "/v1/score": "rerank",
 }
 _FORM_ROUTES: dict[str, Task] = {"/v1/audio/transcriptions": "stt", "/v1/audio/translations": "stt"}
 _VOICES = "/v1/audio/voices"
@@ -43,8 +36,6 @@ async def of_json(request: Request) -> Response:
     services = services_of(request)
     path = request.scope["route"].path
     name = await parsed_json(request, model_name.parse, services.limits)
-    if path.startswith("/api/"):
-        name = registry_name(services.catalog, name)
     classify(services, name, (_JSON_ROUTES[path],))
     return await unbuilt(request)
 

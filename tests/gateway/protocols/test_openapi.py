@@ -15,12 +15,16 @@ from gateway.errors import InvalidRequest
 from gateway.protocols import (
     admin,
     anthropic_request,
+    embeddings,
     ollama_chat,
+    ollama_embed,
     ollama_generate,
     ollama_models,
     openai_chat,
     openai_completions,
+    rerank,
     responses_request,
+    score,
     text_tools,
 )
 from gateway.protocols.ollama_options import MODEL_OPTIONS
@@ -29,6 +33,7 @@ from gateway.protocols.openapi_anthropic import COUNT, MESSAGES
 from gateway.protocols.openapi_ollama import OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_OPTIONS, OLLAMA_SHOW
 from gateway.protocols.openapi_options import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, UNLOAD
 from gateway.protocols.openapi_responses import RESPONSES
+from gateway.protocols.openapi_texts import EMBEDDINGS, OLLAMA_EMBED, OLLAMA_EMBEDDINGS, RERANK, SCORE
 from gateway.protocols.options import OptionTables
 from gateway.routes import unbuilt
 from gateway.routes.openapi import endpoints
@@ -100,6 +105,11 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
         (text_tools.TOKENIZE_OPTIONS, TOKENIZE),
         (text_tools.DETOKENIZE_OPTIONS, DETOKENIZE),
         (admin.UNLOAD_OPTIONS, UNLOAD),
+        (embeddings.OPTIONS, EMBEDDINGS),
+        (rerank.OPTIONS, RERANK),
+        (score.OPTIONS, SCORE),
+        (ollama_embed.EMBED_OPTIONS, OLLAMA_EMBED),
+        (ollama_embed.EMBEDDINGS_OPTIONS, OLLAMA_EMBEDDINGS),
     ],
     ids=[
         "chat",
@@ -114,6 +124,11 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
         "tokenize",
         "detokenize",
         "unload",
+        "embeddings",
+        "rerank",
+        "score",
+        "api_embed",
+        "api_embeddings",
     ],
 )
 def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schemas: Mapping[str, Any]) -> None:
@@ -131,6 +146,10 @@ def test_schemas_are_exactly_of_the_honoured_options(tables: OptionTables, schem
         ("/api/chat", ollama_chat.OPTIONS),
         ("/api/generate", ollama_generate.OPTIONS),
         ("/api/show", ollama_models.SHOW_OPTIONS),
+        ("/v1/embeddings", embeddings.OPTIONS),
+        ("/v2/rerank", rerank.OPTIONS),
+        ("/api/embed", ollama_embed.EMBED_OPTIONS),
+        ("/api/embeddings", ollama_embed.EMBEDDINGS_OPTIONS),
     ],
 )
 def test_bodies_hold_every_option_that_is_taken_and_no_other(path: str, tables: OptionTables) -> None:
@@ -142,6 +161,7 @@ def test_bodies_hold_every_option_that_is_taken_and_no_other(path: str, tables: 
 
 CHAT_BODY = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
 MESSAGES_BODY = {**CHAT_BODY, "max_tokens": 9}
+RERANK_BODY = {"model": "a", "query": "q", "documents": ["x"]}
 
 
 def parse_ollama_options(body: bytes) -> None:
@@ -176,6 +196,9 @@ def ranged(schemas: Mapping[str, Any]) -> list[tuple[str, float, float]]:
         ),
         *((parse_ollama_options, {}, *limits) for limits in ranged(OLLAMA_OPTIONS)),
         *((ollama_generate.parse, {"model": "a"}, *limits) for limits in ranged(OLLAMA_GENERATE)),
+        *((embeddings.parse, {"model": "a", "input": "x"}, *limits) for limits in ranged(EMBEDDINGS)),
+        *((rerank.parse, RERANK_BODY, *limits) for limits in ranged(RERANK)),
+        *((ollama_embed.parse_embed, {"model": "a"}, *limits) for limits in ranged(OLLAMA_EMBED)),
         *((admin.parse_unload, {}, *limits) for limits in ranged(UNLOAD)),
     ],
 )
@@ -246,6 +269,24 @@ def test_chat_bodies_that_are_refused_are_not_described(change: dict[str, Any]) 
 )
 def test_tokenize_bodies_are_described_by_their_kind(body: dict[str, Any], described: bool) -> None:
     assert jsonschema_rs.is_valid(body_of("/tokenize"), body) is described
+
+
+@pytest.mark.parametrize(
+    ("body", "described"),
+    [
+        ({"model": "a", "text_1": "x", "text_2": ["x", "y"]}, True),
+        ({"model": "a", "queries": ["x"], "documents": "y", "truncate": "END"}, True),
+        ({"model": "a", "text_1": "x", "documents": "y"}, False),
+        ({"model": "a", "text_1": "x"}, False),
+    ],
+)
+def test_score_bodies_are_described_by_their_pair(body: dict[str, Any], described: bool) -> None:
+    assert jsonschema_rs.is_valid(body_of("/v1/score"), body) is described
+    if described:
+        score.parse(json.dumps(body).encode())
+    else:
+        with pytest.raises(InvalidRequest):
+            score.parse(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
