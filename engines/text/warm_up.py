@@ -1,8 +1,8 @@
 """Runs a model once in each of the shapes that requests come in, while it loads.
 
-A GPU's kernels are compiled when they are first used, and a process has to do it anew: the first prompt of an 8B model and its
-first steps took half a minute, in which the device thread answers nothing, not even a cancel. Here the load takes that time, and says how
-far it is.
+A GPU's kernels are compiled when they are first used, and every process has to do it anew: the first prompt of an 8B model and its
+first steps took half a minute, in which the device thread answers nothing, not even a cancel. Here the load takes that time, and
+says how far it is.
 """
 
 from __future__ import annotations
