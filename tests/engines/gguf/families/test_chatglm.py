@@ -31,7 +31,7 @@ def half_rotary(model: Any) -> None:
         layer.self_attn.rope = RoPE(8, traditional=True, base=10000.0)
 
 
-def tensors(weights: Weights, config: dict[str, Any]) -> Weights:
+def fused(weights: Weights, config: dict[str, Any]) -> Weights:
     converted = {
         "token_embd.weight": weights["model.embed_tokens.weight"],
         "output_norm.weight": weights["model.norm.weight"],
@@ -46,15 +46,22 @@ def tensors(weights: Weights, config: dict[str, Any]) -> Weights:
     return converted
 
 
+def apart(weights: Weights, config: dict[str, Any]) -> Weights:
+    converted = fused(weights, config)
+    for layer in range(3):
+        for kind in ("weight", "bias"):
+            del converted[f"blk.{layer}.attn_qkv.{kind}"]
+            for part in "qkv":
+                stock = f"model.layers.{layer}.self_attn.{part}_proj.{kind}"
+                converted[f"blk.{layer}.attn_{part}.{kind}"] = weights[stock]
+    return converted
+
+
+KEYS = keys(CHATGLM, rope__dimension_count=8, attention__key_length=None, attention__value_length=None)
+PROOF = "mlx-lm's glm with half of each head rotated"
+
 CASES = [
-    Case(
-        "chatglm",
-        "chatglm",
-        CHATGLM,
-        keys(CHATGLM, rope__dimension_count=8, attention__key_length=None, attention__value_length=None),
-        tensors,
-        proof="mlx-lm's glm with half of each head rotated",
-        prepare=half_rotary,
-    )
+    Case("chatglm", "chatglm", CHATGLM, KEYS, fused, proof=PROOF, prepare=half_rotary),
+    Case("chatglm-apart", "chatglm", CHATGLM, KEYS, apart, proof=PROOF, prepare=half_rotary, light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

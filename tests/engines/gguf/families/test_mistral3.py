@@ -37,6 +37,14 @@ TENSORS = by_name("llama", interleaved)
 
 CASES = [
     Case("mistral3", "mistral3", SMALL, keys(SMALL, **LLAMA_KEYS), TENSORS, light=True),
+    Case(
+        "mistral3-yarn",
+        "mistral3",
+        SMALL | {"rope_scaling": MINISTRAL["rope_parameters"]},
+        keys(SMALL, **{key: value for key, value in MINISTRAL_KEYS.items() if "temperature" not in key}),
+        TENSORS,
+        light=True,
+    ),
     Case("ministral3", "mistral3", MINISTRAL, keys(MINISTRAL, **MINISTRAL_KEYS), TENSORS),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)
