@@ -277,7 +277,6 @@ async def test_refusals_have_ollamas_shape(house: House) -> None:
         (house.chat("sim", messages=[{"role": "user", "content": "w " * 99}]), 400, "99 tokens"),
         (house.chat(messages=[{"role": "user", "content": "x", "images": [b"png"]}]), 400, "images"),
         (house.client.embed(model="smollm2", input="x"), 400, "is a text model"),
-        (house.client.embed(model="embedder", input="x"), 501, "not built"),
         (house.client.embeddings(model="smollm2", prompt="x"), 400, "suitable: embedder"),
         (house.client.pull("llama3.2"), 501, "registry.yaml"),
         (house.client.push("llama3.2"), 501, "registry.yaml"),
