@@ -104,6 +104,7 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     scores = 2 * max(heads) * PREFILL_TOKENS  # of a token, before and after their softmax
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width + scores)
+    chunk += PREFILL_TOKENS * float_bytes * (_experts_of_a_token(header, architecture, width) + _expanded(plan))
     chunk += 4 * (plan.chunk_float32 if plan is not None else 0)
     chunk += PREFILL_TOKENS * windowed  # a windowed cache takes a whole chunk in, and lets go at the first decode step
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
@@ -117,6 +118,20 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
         kv_window_bytes_per_token=windowed,
         state_bytes=states,
     )
+
+
+def _experts_of_a_token(header: GgufHeader, architecture: str, width: int) -> int:
+    """Numbers that a token's experts, side by side, take while they compute: gate, up and their product, and two answers."""
+    used = _number(header, f"{architecture}.expert_used_count", 0)
+    feed_forward = _number(header, f"{architecture}.feed_forward_length", 0) if used else 0
+    return used * (3 * _number(header, f"{architecture}.expert_feed_forward_length", feed_forward) + 2 * width)
+
+
+def _expanded(plan: Plan | None) -> int:
+    """Numbers of a token's keys and values of all heads, where the caches keep the latent that they come out of."""
+    if plan is None or "kv_lora_rank" not in plan.config:
+        return 0
+    return int(plan.config["num_attention_heads"] * (plan.config["qk_nope_head_dim"] + plan.config["v_head_dim"]))
 
 
 def active_parameters(header: GgufHeader) -> int:
