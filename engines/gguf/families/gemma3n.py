@@ -40,7 +40,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     streams = parameters.integer("altup.num_inputs", _STREAMS, least=2, most=64)
     period = period_of_windows(checkpoint, layers, _PERIOD)
     slides = [(layer + 1) % period != 0 for layer in range(layers)]
-    shared = parameters.integer("attention.shared_kv_layers", max(layers - _LAYERS_WITH_KV, 0), least=0, most=layers)
+    shared = _shared_layers(checkpoint, layers)
     if len(set(slides[: layers - shared])) != 2:
         raise parameters.refusal(
             "block_count", "layers with and without windows are needed that have keys of their own"
@@ -70,6 +70,15 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         slots=(*GEMMA3N.slots, *_stream_slots(streams)),
         kv_numbers=(each,) * (layers - shared) + (0,) * shared,
     )
+
+
+def _shared_layers(checkpoint: Checkpoint, layers: int) -> int:
+    """How many of the last layers take keys and values of others: an integer that early conversions wrote as a float."""
+    key = "attention.shared_kv_layers"
+    shared = checkpoint.parameters.any_number(key, max(layers - _LAYERS_WITH_KV, 0))
+    if not (shared.is_integer() and 0 <= shared < layers):
+        raise checkpoint.parameters.error(key, f"is {shared:g} of {layers} layers")
+    return int(shared)
 
 
 def _sparsity(checkpoint: Checkpoint, layers: int) -> list[float]:

@@ -73,6 +73,7 @@ BY_ID: dict[str, Case] = {
         ("gemma2-windows", "rope.scaling.attn_factor", 1.5),
         ("gemma3n", "rope.scaling.factor", 2.0),
         ("gemma3n", "altup.active_idx", 4),
+        ("gemma3n", "attention.shared_kv_layers", 2.5),
         ("gemma3n", "activation_sparsity_scale", [1.0]),
         ("gemma4", "attention.scale", 0.5),
         ("gemma4", "rope.dimension_count_swa", 8),
