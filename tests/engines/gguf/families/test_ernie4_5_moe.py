@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from mlx.nn.layers.base import Module
 
 from tests.engines.gguf.families.helpers_family import CONVERTER, Case, checks
@@ -58,8 +59,8 @@ class Biased(Module):
         out = []
         for token in x.reshape(-1, width):
             scores = mx.softmax(self.gate(token))
-            order = mx.argsort(-(scores + self.correction)).tolist()[:3]
-            total = sum(float(scores[expert].item()) for expert in order)
+            order = np.argsort(-np.array(scores + self.correction))[:3].tolist()
+            total = float(np.array(scores)[order].sum())
             answer = self.shared_experts(token)
             for expert in order:
                 gate, up, down = (self.switch_mlp[f"{part}_proj"].weight[expert] for part in ("gate", "up", "down"))

@@ -59,7 +59,8 @@ class Normalised(Module):
         shared = self.block.shared_mlp(x)
         scores = mx.sort(mx.softmax(self.block.gate(x), axis=-1), axis=-1)
         total: mx.array = scores[..., -3:].sum(axis=-1, keepdims=True)
-        return (self.block(x) - shared) / total + shared
+        answer: mx.array = (self.block(x) - shared) / total + shared
+        return answer
 
 
 def normalised(model: Any) -> None:

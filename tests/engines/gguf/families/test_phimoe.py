@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tests.engines.gguf.families.helpers_family import Case, checks
+from tests.engines.gguf.families.helpers_family import CONVERTER, Case, checks
 from tests.engines.gguf.families.helpers_moe_names import DECODER, moe_config, moe_metadata, renamed
 
 NAMES = DECODER | {
@@ -28,6 +28,11 @@ MAGNITUDE = math.sqrt(1 + math.log(256 / 64) / math.log(64))
 SHORT = [1.0 + 0.01 * i for i in range(8)]
 LONG = [1.0 + 0.5 * i for i in range(8)]
 
+# With these two put into the stock class, its logits are llama.cpp's.
+PROOF = (
+    f"{CONVERTER}; llama.cpp has RMS norms and softmax scores where the model was trained with layer norms and a mixer"
+)
+
 CASES = [
     Case(
         "phimoe",
@@ -35,6 +40,7 @@ CASES = [
         CONFIG,
         METADATA,
         renamed(NAMES),
+        proof=PROOF,
         required=("block_count", "expert_used_count", "context_length"),
         optional=tuple(f"{stem}.bias" for stem in ("attn_q", "attn_k", "attn_v", "attn_output")),
     ),
@@ -57,6 +63,7 @@ CASES = [
             "rope_factors_long.weight": np.array(LONG, np.float32),
             "rope_factors_short.weight": np.array(SHORT, np.float32),
         },
+        proof=PROOF,
         light=True,
     ),
 ]
