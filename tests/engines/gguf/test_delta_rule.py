@@ -36,7 +36,7 @@ def token_by_token(given: list[mx.array]) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(outs, axis=1), state
 
 
-@pytest.mark.parametrize("chunk", [16, 64])
+@pytest.mark.parametrize("chunk", [16, 32, 64])
 @pytest.mark.parametrize("tokens", [1, 2, 15, 16, 17, 70])
 def test_chunks_equal_token_by_token(tokens: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CPU_CHUNK", chunk)
