@@ -9,7 +9,8 @@ A file of ``transcripts/`` has four parts, each begun by a line ``== name``:
   ``0 {"finish": "stop", "prompt": 3, "completion": 2}``, or ``0 {"error": "worker_died", "message": "…"}``. First may come
   ``0 {"admitted": 3}``, which an Anthropic stream is told. A finish may have a ``stop``, the sequence that matched. A text may have
   ``tokens``, each ``[text, log-probability, [[text, log-probability], …]]``; bytes that are not UTF-8 are written as Python
-  decodes them with ``surrogateescape``: ``\\udcf0``
+  decodes them with ``surrogateescape``: ``\\udcf0``. Routes of many texts are told ``0 {"vectors": [[…], …], "tokens": [2, …]}``
+  (the numbers are rounded to float32) or ``0 {"raw": [1.5, …], "sigmoid": […], "tokens": […]}``, each from where the last one ended
 - ``answer``: the events of a stream as they are sent, or a body, indented
 
 ``python -m tests.gateway.protocols.helpers_transcripts`` writes ``asked`` and ``answer`` of every file anew from the code as it
@@ -20,21 +21,40 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from engines.wire import Admitted, Finished, TextDelta, TextRequest, TokenLogprob, TopLogprob, Usage, WireError
+from engines.wire import (
+    Admitted,
+    EmbedRequest,
+    Finished,
+    ScoreRequest,
+    Scores,
+    TextDelta,
+    TextRequest,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+    Vectors,
+    WireError,
+)
 from gateway.errors import GatewayError, from_wire
 from gateway.protocols import (
     anthropic_request,
+    embeddings,
     ollama_chat,
+    ollama_embed,
     ollama_generate,
     openai_chat,
     openai_completions,
+    rerank,
     responses_request,
+    score,
 )
 from gateway.protocols.anthropic_answer import MessageStream
 from gateway.protocols.completion import AnswerHead, BodyFormat, StreamFormat, completions_of
@@ -86,6 +106,8 @@ def read_transcript(file: Path) -> Transcript:
 
 def performed(transcript: Transcript) -> Transcript:
     """What the code makes of its request and of what the worker says."""
+    if (parse_texts := _TEXTS.get(transcript.path)) is not None:
+        return _performed_texts(transcript, parse_texts)
     try:
         asked, stream, body = _parse(transcript)
     except GatewayError as refusal:
@@ -124,6 +146,77 @@ def _parse(transcript: Transcript) -> tuple[list[TextRequest], StreamFormat | No
     request = openai_completions.parse(content)
     asked = request.text_requests(RequestSettings(), itertools.count(1))
     return asked, request.stream_format(head), request.body_format(head)
+
+
+_Asked = EmbedRequest | ScoreRequest | None
+_Render = Callable[[Sequence[Any], Usage], bytes]
+_HEAD = AnswerHead("id-1", 1700000000, "a")
+
+
+def _parse_embeddings(content: bytes) -> tuple[_Asked, _Render]:
+    wish = embeddings.parse(content)
+    return wish.ask, lambda parts, usage: embeddings.render("a", wish.encoding, parts, usage)
+
+
+def _parse_rerank(content: bytes) -> tuple[_Asked, _Render]:
+    wish = rerank.parse(content)
+    return wish.ask, lambda parts, usage: rerank.render("id-1", "a", wish, parts, usage)
+
+
+def _parse_score(content: bytes) -> tuple[_Asked, _Render]:
+    wish = score.parse(content)
+    return wish.ask, lambda parts, usage: score.render(_HEAD, wish, parts, usage)
+
+
+def _parse_embed(content: bytes) -> tuple[_Asked, _Render]:
+    times = _times()
+    return ollama_embed.parse_embed(content).ask, lambda parts, usage: ollama_embed.render_embed(
+        "a", times, parts, usage
+    )
+
+
+def _parse_older_embeddings(content: bytes) -> tuple[_Asked, _Render]:
+    return ollama_embed.parse_embeddings(content).ask, ollama_embed.render_embeddings
+
+
+_TEXTS: dict[str, Callable[[bytes], tuple[_Asked, _Render]]] = {
+    "/v1/embeddings": _parse_embeddings,
+    "/v1/rerank": _parse_rerank,
+    "/v1/score": _parse_score,
+    "/api/embed": _parse_embed,
+    "/api/embeddings": _parse_older_embeddings,
+}
+
+
+def _performed_texts(transcript: Transcript, parse: Callable[[bytes], tuple[_Asked, _Render]]) -> Transcript:
+    """Of a route whose answer is vectors or scores of many texts."""
+    try:
+        ask, render_texts = parse(json.dumps(transcript.body).encode())
+    except GatewayError as refusal:
+        return replace(transcript, asked="", answer=_refusal(refusal, transcript.path))
+    asked = "" if ask is None else _lines([ask])
+    parts: list[Vectors | Scores] = []
+    usage, first = Usage(), 0
+    for line in transcript.said.splitlines():
+        event = json.loads(line.removeprefix("0 "))
+        if "error" in event:
+            error = from_wire(msgspec.convert({**event, "code": event["error"]}, WireError))
+            return replace(transcript, asked=asked, answer=_refusal(error, transcript.path))
+        if "finish" in event:
+            usage = _finish(event).usage
+            continue
+        parts.append(_texts_part(event, first))
+        first += len(event["tokens"])
+    return replace(transcript, asked=asked, answer=_indented(render_texts(parts, usage)))
+
+
+def _texts_part(event: dict[str, Any], first: int) -> Vectors | Scores:
+    tokens = tuple(event["tokens"])
+    if "raw" in event:
+        raw, sigmoid = tuple(event["raw"]), tuple(event["sigmoid"])
+        return Scores(request_id=1, first=first, raw=raw, sigmoid=sigmoid, tokens=tokens)
+    data = b"".join(struct.pack(f"<{len(vector)}f", *vector) for vector in event["vectors"])
+    return Vectors(request_id=1, first=first, dims=len(event["vectors"][0]), data=data, tokens=tokens)
 
 
 def _parse_response(content: bytes) -> tuple[list[TextRequest], StreamFormat | None, BodyFormat]:
@@ -193,7 +286,7 @@ def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _lines(requests: list[TextRequest]) -> str:
+def _lines(requests: Sequence[TextRequest | EmbedRequest | ScoreRequest]) -> str:
     return "".join(f"{msgspec.json.encode(request).decode()}\n" for request in requests)
 
 
