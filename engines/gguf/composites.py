@@ -11,7 +11,7 @@ from mlx.nn.layers.base import Module
 from engines.gguf.experts import KQuantMultiLinear
 from engines.gguf.quants import QuantType
 
-__all__ = ["FlippedMultiLinear", "LatentKv", "SideBySide"]
+__all__ = ["FlippedMultiLinear", "SideBySide"]
 
 
 class SideBySide(Module):
@@ -42,20 +42,3 @@ class FlippedMultiLinear(Module):
 
     def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
         return self.stored(x, transpose=not transpose)
-
-
-class LatentKv(Module):
-    """Keys and values of all heads from one latent: [..., latent] to [..., heads × (key + value)], head by head.
-
-    Of the file's two tensors K is [heads, latent, key] or, flipped, [heads, key, latent], and V [heads, value, latent].
-    """
-
-    def __init__(self, keys: KQuantMultiLinear | FlippedMultiLinear, values: KQuantMultiLinear) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.k_b = keys
-        self.v_b = values
-
-    def __call__(self, x: mx.array) -> mx.array:
-        rows = x.reshape(1, -1, x.shape[-1])
-        expanded = mx.concatenate([self.k_b(rows), self.v_b(rows)], axis=-1)  # [heads, rows, key + value]
-        return expanded.swapaxes(0, 1).reshape(*x.shape[:-1], -1)

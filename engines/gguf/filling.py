@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import initialize_rope
 
 from engines.errors import CheckpointError
-from engines.gguf.composites import FlippedMultiLinear, LatentKv, SideBySide
+from engines.gguf.composites import FlippedMultiLinear, SideBySide
 from engines.gguf.experts import KQuantMultiLinear, KQuantSwitchLinear
 from engines.gguf.families import Plan
 from engines.gguf.fused import can_fuse
@@ -120,8 +120,6 @@ class _LeafMaker:
         dense = placement.weight.type.name == "F32" and len(placement.weights) == 1 and not can_fuse()
         if dense and placement.kind in (SlotKind.LINEAR, SlotKind.EMBEDDING):
             return self._dense(placement, shape)
-        if placement.kind is SlotKind.LATENT_KV:
-            return self._latent_kv(placement, shape)
         parts = [self._part(placement, index) for index in range(len(placement.weights))]
         flipped = placement.kind is SlotKind.HEADS_FLIPPED
         self._check_parts(placement, parts, (*shape[:-2], shape[-1], shape[-2]) if flipped else shape)
@@ -169,16 +167,6 @@ class _LeafMaker:
         bias = self._floats(placement, info)
         self._check(info, tuple(bias.shape), tuple(blocks.shape[:-1]))
         return bias
-
-    def _latent_kv(self, placement: Placement, shape: tuple[int, ...]) -> Any:
-        (keys, keys_type), (values, values_type) = (self._part(placement, index) for index in (0, 1))
-        key_info, value_info = placement.weights
-        heads, latent = self._plan.config["num_attention_heads"], shape[1]
-        key_width = self._plan.config["qk_nope_head_dim"]
-        self._check(key_info, _weights_shape(keys, keys_type), (heads, latent, key_width))
-        value_width = shape[0] // heads - key_width
-        self._check(value_info, _weights_shape(values, values_type), (heads, value_width, latent))
-        return LatentKv(FlippedMultiLinear(keys, keys_type), KQuantMultiLinear(values, values_type))
 
     def _norm(self, placement: Placement, stock: Any) -> Any:
         norm: Any = RMSNorm(stock.weight.shape[0], stock.eps) if self._plan.plain_norms else stock

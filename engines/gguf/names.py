@@ -43,7 +43,6 @@ class SlotKind(Enum):
     EXPERTS = auto()  # [experts, rows, columns]: SwitchLinear; of several stems: their products side by side
     HEADS = auto()  # [heads, rows, columns]: MultiLinear
     HEADS_FLIPPED = auto()  # the same, stored the other way around: [heads, columns, rows]
-    LATENT_KV = auto()  # two stems, K and V [heads, …]: the one matrix that expands a latent into keys and values
     PARAMETER = auto()  # floats that a module holds itself; ``module`` is then the parameter's whole path
 
 

@@ -1,12 +1,12 @@
 """deepseek2 and mistral4: DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash, and others whose keys and values come out of a latent.
 
-The router's scores choose the class: softmax ``deepseek_v2``, which caches keys and values of all heads; sigmoids
-``deepseek_v3``, which caches the latent, or ``glm4_moe_lite``, which is the same with the file's epsilon in the latents' norms,
-where ``deepseek_v3`` has one millionth. ``mistral4`` (Mistral Small 4) is an architecture and a class of its own, of the same form.
+The class is ``deepseek_v3``, or ``glm4_moe_lite``, which is the same with the file's epsilon in the latents' norms where
+``deepseek_v3`` has one millionth; both cache the latent. V2's router, which scores by softmax and not by biased sigmoids, is put in
+(``stand_ins/softmax_gate.py``): its own class caches keys and values of all heads, nine times as much. ``mistral4`` (Mistral Small
+4) is an architecture and a class of its own, of the same form.
 
 Current files hold the matrix that expands the latent as two tensors, K transposed (``attn_k_b``, ``attn_v_b``); older ones as one
-(``attn_kv_b``) in ``deepseek_v2``'s order. Either is used as it lies. Features that are rotated together are neighbours, as in the
-stock classes.
+(``attn_kv_b``). Either is used as it lies. Features that are rotated together are neighbours, as in the stock classes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engines.gguf.rope_scaling import stock_scaling
 __all__ = ["DEEPSEEK2", "MISTRAL4"]
 
 _MOST: Final = 4096  # heads, and features of one
-_FIXED_EPSILON: Final = 1e-6  # of the latents' norms in deepseek_v2 and deepseek_v3
+_FIXED_EPSILON: Final = 1e-6  # of the latents' norms in deepseek_v3
 _GLM_LITE: Final = ((47, 48), 154880)  # blocks and vocabulary of files that do not say how their router scores
 _LOG_MULTIPLIER: Final = 0.1  # the converter has multiplied mscale_all_dim by it
 
@@ -49,18 +49,13 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     epsilon = parameters.number("attention.layer_norm_rms_epsilon")
     sigmoid = _gating(checkpoint, blocks, vocabulary) == SIGMOID
     is_split = parameters.has("attention.key_length_mla") or "blk.0.attn_k_b.weight" in header.tensors
-    same_epsilon = math.isclose(epsilon, _FIXED_EPSILON, rel_tol=1e-3)
     is_mistral = header.text("general.architecture") == "mistral4"
     if is_mistral:
         model_type = "mistral4"
         if sigmoid:
             raise parameters.refusal("expert_gating_func", f"only {SOFTMAX} is supported here")
-    elif sigmoid:
-        model_type = "deepseek_v3" if same_epsilon else "glm4_moe_lite"
     else:
-        model_type = "deepseek_v2"
-        if not same_epsilon and parameters.has("attention.q_lora_rank"):
-            raise parameters.refusal("attention.layer_norm_rms_epsilon", f"only {_FIXED_EPSILON} is supported here")
+        model_type = "deepseek_v3" if math.isclose(epsilon, _FIXED_EPSILON, rel_tol=1e-3) else "glm4_moe_lite"
     config: dict[str, Any] = {
         "model_type": model_type,
         "vocab_size": vocabulary,
@@ -73,25 +68,20 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "rope_scaling": _scaling(checkpoint, model_type),
         "tie_word_embeddings": f"{HEAD}.weight" not in header.tensors,
         **_attention(checkpoint, is_split),
-        **_experts(checkpoint, sigmoid, may_normalise=sigmoid or is_mistral),
+        **_experts(checkpoint),
     }
-    by_head = model_type != "deepseek_v2"
     if is_mistral:
         config["rope_parameters"] = _mistral_rope(checkpoint, config["rope_scaling"])
-    if by_head:
-        numbers = config["kv_lora_rank"] + config["qk_rope_head_dim"]
-    else:
-        width = config["qk_nope_head_dim"] + config["qk_rope_head_dim"] + config["v_head_dim"]
-        numbers = config["num_attention_heads"] * width
     return Plan(
         config,
         checkpoint.served_context,
         (None,) * layers,
-        slots=(*_SLOTS, *(_queries(config)), *_expansion(by_head, is_split)),
+        slots=(*_SLOTS, *_queries(config), *(_SPLIT if is_split else _WHOLE)),
         layers=dense_and_routed(layers, config["first_k_dense_replace"]),
         spare_blocks=further,
-        kv_numbers=(numbers,) * layers,
+        kv_numbers=(config["kv_lora_rank"] + config["qk_rope_head_dim"],) * layers,
         stock_values=("e_score_correction_bias",),
+        stand_ins=None if sigmoid or is_mistral else "softmax_gate",
     )
 
 
@@ -135,7 +125,7 @@ def _attention(checkpoint: Checkpoint, is_split: bool) -> dict[str, Any]:
     }
 
 
-def _experts(checkpoint: Checkpoint, sigmoid: bool, *, may_normalise: bool) -> dict[str, Any]:
+def _experts(checkpoint: Checkpoint) -> dict[str, Any]:
     parameters = checkpoint.parameters
     layers = parameters.integer("block_count")
     if not parameters.integer("expert_count", 0, least=0):
@@ -143,22 +133,15 @@ def _experts(checkpoint: Checkpoint, sigmoid: bool, *, may_normalise: bool) -> d
         parameters.expect("leading_dense_block_count", layers)
         return {"n_routed_experts": None, "n_shared_experts": None, "first_k_dense_replace": layers}
     experts = experts_of(checkpoint)
-    normalised = parameters.flag("expert_weights_norm", False)
-    groups = groups_of(parameters, experts)
-    if normalised and not may_normalise:
-        raise parameters.refusal("expert_weights_norm", "weights that are normalised are not supported here")
-    by_softmax = "group_limited_greedy" if groups["topk_group"] < groups["n_group"] else "greedy"
     return {
         "n_routed_experts": experts.count,
         "num_experts_per_tok": experts.used,
         "moe_intermediate_size": experts.width,
         "n_shared_experts": parameters.integer("expert_shared_count", 0, least=0) or None,
         "first_k_dense_replace": parameters.integer("leading_dense_block_count", 0, least=0),
-        "norm_topk_prob": normalised,
+        "norm_topk_prob": parameters.flag("expert_weights_norm", False),
         "routed_scaling_factor": parameters.number("expert_weights_scale", 1.0),
-        "topk_method": "noaux_tc" if sigmoid else by_softmax,
-        "scoring_func": "sigmoid" if sigmoid else "softmax",
-        **groups,
+        **groups_of(parameters, experts),
     }
 
 
@@ -168,8 +151,7 @@ def _scaling(checkpoint: Checkpoint, model_type: str) -> dict[str, Any] | None:
     parameters = checkpoint.parameters
     scaling = stock_scaling(parameters, checkpoint.trained_context, ("yarn",))
     if scaling is None:
-        # deepseek_v2 always has a scaling; by one it changes nothing.
-        return {"factor": 1.0, "type": "yarn"} if model_type == "deepseek_v2" else None
+        return None
     multiplier = parameters.any_number("rope.scaling.yarn_log_multiplier", 0.0) / _LOG_MULTIPLIER
     if multiplier:
         scaling |= {"mscale": 1.0 if model_type == "mistral4" else multiplier, "mscale_all_dim": multiplier}
@@ -199,23 +181,6 @@ def _queries(config: Mapping[str, Any]) -> tuple[Slot, ...]:
     )
 
 
-def _expansion(by_head: bool, is_split: bool) -> tuple[Slot, ...]:
-    """The matrix that expands the latent: one of each head, or one of all."""
-    if not by_head:
-        stems = ("blk.{i}.attn_k_b", "blk.{i}.attn_v_b") if is_split else "blk.{i}.attn_kv_b"
-        kind = SlotKind.LATENT_KV if is_split else SlotKind.LINEAR
-        return (Slot(stems, f"{_ATTENTION}.kv_b_proj", kind),)
-    if is_split:
-        return (
-            Slot("blk.{i}.attn_k_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS),
-            Slot("blk.{i}.attn_v_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS),
-        )
-    return (
-        Slot("blk.{i}.attn_kv_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS_FLIPPED, transform=_keys_of_heads),
-        Slot("blk.{i}.attn_kv_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS, transform=_values_of_heads),
-    )
-
-
 def _keys_of_heads(array: Any, config: Mapping[str, Any]) -> Any:
     return _heads(array, config)[:, : config["qk_nope_head_dim"]]
 
@@ -228,6 +193,15 @@ def _heads(array: Any, config: Mapping[str, Any]) -> Any:
     return array.reshape(config["num_attention_heads"], -1, array.shape[-1])
 
 
+# The matrices of all heads that expand the latent.
+_SPLIT: Final = (
+    Slot("blk.{i}.attn_k_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS),
+    Slot("blk.{i}.attn_v_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS),
+)
+_WHOLE: Final = (
+    Slot("blk.{i}.attn_kv_b", f"{_ATTENTION}.embed_q", SlotKind.HEADS_FLIPPED, transform=_keys_of_heads),
+    Slot("blk.{i}.attn_kv_b", f"{_ATTENTION}.unembed_out", SlotKind.HEADS, transform=_values_of_heads),
+)
 _SLOTS: Final = (
     *WHOLE,
     *NORMS,

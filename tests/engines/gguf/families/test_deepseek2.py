@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
+from mlx.nn.layers.base import Module
 
 from tests.engines.gguf.families.helpers_family import CONVERTER, Case, Weights, checks
 from tests.engines.gguf.families.helpers_moe_names import moe_config, moe_metadata, renamed
@@ -99,6 +101,22 @@ def metadata(stock: dict[str, Any], **changes: Any) -> dict[str, Any]:
     )
 
 
+def with_normalised_weights(model: Any) -> None:
+    """The stock router of V2 does not normalise."""
+    for layer in model.layers[1:]:
+        layer.mlp.gate = Normalised(layer.mlp.gate)
+
+
+class Normalised(Module):
+    def __init__(self, stock: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.stock = stock
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        chosen, weights = self.stock(x)
+        return chosen, 2.5 * weights / weights.sum(axis=-1, keepdims=True)
+
+
 def whole(keys: dict[str, Any]) -> dict[str, Any]:
     """The keys of files from before the expansion was split."""
     old = {key: value for key, value in keys.items() if not key.endswith("_mla")}
@@ -158,6 +176,15 @@ CASES = [
         metadata(V2, expert_gating_func=1) | YARN_KEYS,
         split,
         required=(*REQUIRED, "attention.value_length_mla"),
+    ),
+    Case(
+        "deepseek-v2-normalised",
+        "deepseek2",
+        V2,
+        metadata(V2, expert_gating_func=1, expert_weights_norm=True) | YARN_KEYS,
+        lambda weights, stock: split({name.replace(".stock", ""): value for name, value in weights.items()}, stock),
+        prepare=with_normalised_weights,
+        light=True,
     ),
     Case(
         "deepseek-v2-lite-whole",
