@@ -121,6 +121,8 @@ class _LeafMaker:
         if dense and placement.kind in (SlotKind.LINEAR, SlotKind.EMBEDDING):
             return self._dense(placement, shape)
         parts = [self._part(placement, index) for index in range(len(placement.weights))]
+        if placement.kind is SlotKind.EXPERTS_APART:
+            return self._experts_apart(placement, parts, shape)
         flipped = placement.kind is SlotKind.HEADS_FLIPPED
         self._check_parts(placement, parts, (*shape[:-2], shape[-1], shape[-2]) if flipped else shape)
         biases = [self._bias(placement, index, blocks) for index, (blocks, _) in enumerate(parts)]
@@ -167,6 +169,17 @@ class _LeafMaker:
         bias = self._floats(placement, info)
         self._check(info, tuple(bias.shape), tuple(blocks.shape[:-1]))
         return bias
+
+    def _experts_apart(self, placement: Placement, parts: Sequence[_Part], shape: tuple[int, ...]) -> Any:
+        quant = parts[0][1]
+        for info, (blocks, own) in zip(placement.weights, parts, strict=True):
+            self._check(info, _weights_shape(blocks, own), shape[1:])
+            if own is not quant:
+                self._fail(info, f"is {own.name} where other experts are {quant.name}")
+        stacked = mx.stack([blocks for blocks, _ in parts])
+        self._check(placement.weight, (len(parts), *shape[1:]), shape)
+        mx.eval(stacked)
+        return KQuantSwitchLinear(stacked, quant)
 
     def _norm(self, placement: Placement, stock: Any) -> Any:
         norm: Any = RMSNorm(stock.weight.shape[0], stock.eps) if self._plan.plain_norms else stock

@@ -24,7 +24,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 from engines.errors import UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import Checkpoint, Plan, family_of
-from engines.gguf.families.moe import unfused
+from engines.gguf.families.moe import as_in_file
 from engines.gguf.filling import fill
 from engines.gguf.fused import fuse
 from engines.gguf.fused_block import fuse_blocks
@@ -74,7 +74,7 @@ def build_model(
     parameters = Hyperparameters(header.path, family.architecture, header.metadata)
     plan = family.plan(Checkpoint(header, parameters, context))
     parameters.finish()
-    slots = unfused(header, plan.slots or family.slots)
+    slots = as_in_file(header, plan.slots or family.slots)
     layers = plan.config["num_hidden_layers"]
     placements = place(header, slots, layers, plan.tensors, layers=plan.layers, spare=plan.spare_blocks)
     model = _stock_model(plan, placements)

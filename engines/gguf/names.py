@@ -41,6 +41,7 @@ class SlotKind(Enum):
     EMBEDDING = auto()
     NORM = auto()  # floats; with a bias where the file has one
     EXPERTS = auto()  # [experts, rows, columns]: SwitchLinear; of several stems: their products side by side
+    EXPERTS_APART = auto()  # a stem an expert, each [rows, columns]: SwitchLinear; they are copied together
     HEADS = auto()  # [heads, rows, columns]: MultiLinear
     HEADS_FLIPPED = auto()  # the same, stored the other way around: [heads, columns, rows]
     PARAMETER = auto()  # floats that a module holds itself; ``module`` is then the parameter's whole path

@@ -8,6 +8,7 @@ chosen from the best groups), ``expert_shared_count`` and ``expert_shared_feed_f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -28,6 +29,7 @@ __all__ = [
     "SOFTMAX_OF_CHOSEN",
     "WHOLE",
     "Experts",
+    "as_in_file",
     "correction_bias",
     "dense_and_routed",
     "expect_gating",
@@ -35,13 +37,13 @@ __all__ = [
     "experts_of",
     "gated_slots",
     "groups_of",
-    "unfused",
 ]
 
 SOFTMAX: Final = 1
 SIGMOID: Final = 2
 SOFTMAX_OF_CHOSEN: Final = 3
 _MOST_EXPERTS: Final = 4096
+_EXPERT_APART: Final = re.compile(r"blk\.0\.ffn_gate\.(\d{1,4})\.weight")
 
 WHOLE: Final = (
     Slot(EMBEDDING, "model.embed_tokens", SlotKind.EMBEDDING),
@@ -152,15 +154,24 @@ def groups_of(parameters: Hyperparameters, experts: Experts) -> dict[str, int]:
     return {"n_group": groups, "topk_group": used}
 
 
-def unfused(header: GgufHeader, slots: Iterable[Slot]) -> list[Slot]:
-    """The slots for a file whose converter was asked, or had, to leave gates and up projections of experts in one tensor
-    (``ffn_gate_up_exps``): either half of it for their two modules. As they are for any other file."""
-    if not any(name.endswith(".ffn_gate_up_exps.weight") for name in header.tensors):
+def as_in_file(header: GgufHeader, slots: Iterable[Slot]) -> list[Slot]:
+    """The slots for what the file makes of its experts: one tensor for each projection, as ``slots`` have it; gates and up
+    projections in one (``ffn_gate_up_exps``), either half of it for their two modules, when the converter was asked for it; or a
+    tensor for each expert (``ffn_gate.0``), in files from before April 2024."""
+    if any(name.endswith(".ffn_gate_up_exps.weight") for name in header.tensors):
+        halves = {"blk.{i}.ffn_gate_exps": _first_half, "blk.{i}.ffn_up_exps": _second_half}
+        return [
+            replace(slot, stem="blk.{i}.ffn_gate_up_exps", transform=halves[slot.stem])
+            if isinstance(slot.stem, str) and slot.stem in halves
+            else slot
+            for slot in slots
+        ]
+    apart = [int(match[1]) for name in header.tensors if (match := _EXPERT_APART.fullmatch(name))]
+    if not apart or len(apart) > _MOST_EXPERTS:
         return list(slots)
-    halves = {"blk.{i}.ffn_gate_exps": _first_half, "blk.{i}.ffn_up_exps": _second_half}
     return [
-        replace(slot, stem="blk.{i}.ffn_gate_up_exps", transform=halves[slot.stem])
-        if isinstance(slot.stem, str) and slot.stem in halves
+        replace(slot, stem=tuple(f"{stem}.{expert}" for expert in range(max(apart) + 1)), kind=SlotKind.EXPERTS_APART)
+        if slot.kind is SlotKind.EXPERTS and (stem := slot.stems[0].removesuffix("_exps"))
         else slot
         for slot in slots
     ]
