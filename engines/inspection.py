@@ -16,7 +16,7 @@ from engines.footprint import active_parameters
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import FAMILIES
 from engines.gguf.families import Checkpoint as FamilyCheckpoint
-from engines.gguf.families.moe import unfused
+from engines.gguf.families.moe import as_in_file
 from engines.gguf.names import place
 from engines.header import GgufHeader
 from engines.safetensors_header import load_json
@@ -125,7 +125,7 @@ def _misplaced(checkpoint: Checkpoint, header: GgufHeader) -> str | None:
         return None
     try:
         plan = family.plan(FamilyCheckpoint(header, Hyperparameters(header.path, family.architecture, header.metadata)))
-        slots = unfused(header, plan.slots or family.slots)
+        slots = as_in_file(header, plan.slots or family.slots)
         layers = plan.config["num_hidden_layers"]
         place(header, slots, layers, plan.tensors, layers=plan.layers, spare=plan.spare_blocks)
     except CheckpointError as refusal:
