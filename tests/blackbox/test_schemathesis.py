@@ -26,7 +26,8 @@ from gateway.routes.openapi import endpoints
 READY = "Innkeeper is ready at "
 BOUND_S = 30.0
 EXAMPLES = 15  # an operation and kind of data
-MODELS = ("sim", "sim", "sim", "embedder", "sim", "broken", "sim", "nobody")
+MODELS = ("suitable", "suitable", "suitable", "other", "suitable", "broken", "suitable", "nobody")
+KINDS = {"embed": "embedder", "rerank": "ranker", "score": "ranker"}  # what is in a path → a model for it; else sim
 SAID = (501, 503, 507)  # what a server may say of itself
 ENDLESS = "/admin/events"
 
@@ -35,6 +36,7 @@ workers: {spare: 0}
 models:
   - {id: sim, source: "sim:", context: 64, simulate: {weights: 1MiB}}
   - {id: embedder, source: "sim:", simulate: {weights: 1MiB, task: embedding}}
+  - {id: ranker, source: "sim:", context: 64, simulate: {weights: 1MiB, task: rerank}}
   - {id: broken, source: ./nowhere.gguf}
 """
 
@@ -96,7 +98,9 @@ def examine(gateway: str, operation: Any, mode: Any, **fixed: Any) -> None:
         status_code_conformance,
     )
 
-    models = cycle(MODELS)
+    suitable = next((model for part, model in KINDS.items() if part in operation.path), "sim")
+    names = {"suitable": suitable, "other": "sim" if suitable != "sim" else "embedder"}
+    models = cycle(names.get(model, model) for model in MODELS)
     checks = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
     @given(case=operation.as_strategy(mode, **fixed))
