@@ -25,7 +25,8 @@ class _Reference:
 
     def linear(self, name: str, x: np.ndarray) -> np.ndarray:
         product: np.ndarray = x @ self.weights[f"{name}.weight"].T
-        return product + self.weights.get(f"{name}.bias", np.zeros(1))
+        product += self.weights.get(f"{name}.bias", np.zeros(1))
+        return product
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
         spread = np.sqrt(x.var(axis=-1, keepdims=True) + CONFIGS["jina"]["layer_norm_eps"])
