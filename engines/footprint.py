@@ -104,7 +104,11 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     scores = 2 * max(heads) * PREFILL_TOKENS  # of a token, before and after their softmax
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width + scores)
-    chunk += PREFILL_TOKENS * float_bytes * (_experts_of_a_token(header, architecture, width) + _expanded(plan))
+    chunk += (
+        PREFILL_TOKENS
+        * float_bytes
+        * (_experts_of_a_token(header, architecture, width, feed_forward) + _expanded(plan))
+    )
     chunk += 4 * (plan.chunk_float32 if plan is not None else 0)
     chunk += PREFILL_TOKENS * windowed  # a windowed cache takes a whole chunk in, and lets go at the first decode step
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
@@ -120,10 +124,12 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     )
 
 
-def _experts_of_a_token(header: GgufHeader, architecture: str, width: int) -> int:
-    """Numbers that a token's experts, side by side, take while they compute: gate, up and their product, and two answers."""
+def _experts_of_a_token(header: GgufHeader, architecture: str, width: int, feed_forward: int) -> int:
+    """Numbers that a token's experts, side by side, take while they compute: gate, up and their product, and two answers.
+
+    ``feed_forward`` is the width of those whose files do not say it.
+    """
     used = _number(header, f"{architecture}.expert_used_count", 0)
-    feed_forward = _number(header, f"{architecture}.feed_forward_length", 0) if used else 0
     return used * (3 * _number(header, f"{architecture}.expert_feed_forward_length", feed_forward) + 2 * width)
 
 

@@ -65,9 +65,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         }
     )
     plan = with_states(
-        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.attention_chunk
+        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.scan_chunk
     )
-    return replace(plan, stand_ins="grouped_norm")
+    return replace(plan, stand_ins="mamba2")
 
 
 _MULTIPLIERS: Final = (

@@ -68,9 +68,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "position_embedding_type": "rope" if rotates else "nope",
         "rope_theta": parameters.number("rope.freq_base", 10000.0),
     }
-    plan = with_states(checkpoint, config, kinds, 2 * config["num_key_value_heads"] * head_dim, sizes.attention_chunk)
+    plan = with_states(checkpoint, config, kinds, 2 * config["num_key_value_heads"] * head_dim, sizes.scan_chunk)
     told = {f"{_LAYER.format(i=i)}.self_attn.rope.traditional": True for i in indices(kinds.attention) if rotates}
-    plan = replace(plan, stand_ins="grouped_norm", attributes=told)
+    plan = replace(plan, stand_ins="mamba2", attributes=told)
     return _with_experts(checkpoint, plan)
 
 

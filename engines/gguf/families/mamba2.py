@@ -49,9 +49,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "time_step_rank": "auto",
     }
     told = {f"{_LAYER.format(i=i)}.norm.eps": eps for i in range(len(kinds.recurrent))}
-    return replace(
-        with_states(checkpoint, config, kinds, 0, sizes.attention_chunk), attributes=told, stand_ins="grouped_norm"
-    )
+    return replace(with_states(checkpoint, config, kinds, 0, sizes.scan_chunk), attributes=told, stand_ins="mamba2")
 
 
 MAMBA2 = Family(

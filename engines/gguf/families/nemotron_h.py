@@ -49,6 +49,7 @@ def _plan(checkpoint: Checkpoint, mlp: str) -> Plan:
     config |= attention_heads(checkpoint, kinds, config["hidden_size"]) | {
         "intermediate_size": found.pop(),
         "layer_norm_epsilon": eps,
+        "gated_norm_eps": eps,
         "attention_bias": False,  # biases are the leaves' own
         "mamba_proj_bias": False,
         "mlp_bias": False,
@@ -66,10 +67,10 @@ def _plan(checkpoint: Checkpoint, mlp: str) -> Plan:
     if any(width and has for width, has in zip(widths, kinds.attention, strict=True)):
         raise parameters.refusal("feed_forward_length", "a layer with attention and an MLP is not supported here")
     plan = with_states(
-        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.attention_chunk
+        checkpoint, config, kinds, 2 * config["num_key_value_heads"] * config["head_dim"], sizes.scan_chunk
     )
     mlps = [i for i, letter in enumerate(config["hybrid_override_pattern"]) if letter == mlp]
-    return replace(plan, layers={**plan.layers, _MLP: mlps})
+    return replace(plan, layers={**plan.layers, _MLP: mlps}, stand_ins="mamba2")
 
 
 def _dense(checkpoint: Checkpoint) -> Plan:

@@ -56,10 +56,10 @@ class StateSpace:
         return self.inner // self.heads
 
     @property
-    def attention_chunk(self) -> int:
-        """Float32 numbers that a Mamba 2 layer takes while a prompt is read: mlx-lm compares 256 tokens with each other, for every
-        head, in as many arrays at once as were measured."""
-        return 10 * self.heads * 256**2
+    def scan_chunk(self) -> int:
+        """Float32 numbers that a Mamba 2 layer takes while 512 tokens are read, as measured of
+        :func:`engines.gguf.state_space.state_space`."""
+        return 14 * 512 * self.inner
 
     @property
     def delta_chunk(self) -> int:

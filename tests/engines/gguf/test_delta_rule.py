@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engines.gguf import delta_rule as module
+from engines.gguf import chunks
 from engines.gguf.delta_rule import delta_rule
 
 
@@ -39,7 +39,7 @@ def token_by_token(given: list[mx.array]) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("chunk", [16, 32, 64])
 @pytest.mark.parametrize("tokens", [1, 2, 15, 16, 17, 70])
 def test_chunks_equal_token_by_token(tokens: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CPU_CHUNK", chunk)
+    monkeypatch.setattr(chunks, "_CPU_CHUNK", chunk)
     given = arguments(tokens)
     out, state = delta_rule(*given)
     wanted, wanted_state = token_by_token(given)
@@ -49,7 +49,7 @@ def test_chunks_equal_token_by_token(tokens: int, chunk: int, monkeypatch: pytes
 
 def test_a_text_that_repeats_itself_is_as_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Powers of its system would overflow what float32 can cancel."""
-    monkeypatch.setattr(module, "_CPU_CHUNK", 64)
+    monkeypatch.setattr(chunks, "_CPU_CHUNK", 64)
     given = arguments(128, alike=True, decay=1e-4)
     wanted, wanted_state = token_by_token(given)
     out, state = delta_rule(*given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engines.gguf.stand_ins.grouped_norm import GroupedGatedNorm
+from engines.gguf.stand_ins.mamba2 import GroupedGatedNorm
 from tests.engines.gguf.families.helpers_family import VOCABULARY, Array, Case, checks
 from tests.engines.gguf.families.helpers_mamba2 import KEPT_FLOATS, MAMBA2_NAMES, mamba2_converted, mamba2_initial
 from tests.engines.gguf.families.helpers_names import renamed

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from engines.gguf.model import build_model
-from engines.gguf.stand_ins.grouped_norm import GroupedGatedNorm
+from engines.gguf.stand_ins.mamba2 import GroupedGatedNorm
 from engines.header import read_header
 from tests.engines.gguf.families.helpers_family import VOCABULARY, Array, Case, checks, floats_of, write_case
 from tests.engines.gguf.families.helpers_mamba2 import KEPT_FLOATS, MAMBA2_NAMES, mamba2_converted, mamba2_initial
