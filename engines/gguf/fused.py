@@ -15,7 +15,7 @@ from mlx.nn.layers.normalization import RMSNorm
 from mlx.nn.layers.positional_encoding import RoPE
 from mlx.utils import tree_flatten, tree_unflatten
 
-from engines.gguf.joined import is_gated, join
+from engines.gguf.joined import gated_mlps, join
 from engines.gguf.kernels import backend
 from engines.gguf.kernels.cpu import Extension, extension
 from engines.gguf.kernels.gathering import FusingBackend
@@ -47,8 +47,8 @@ def fuse(model: Any, activation: str | None) -> None:
     model.update_modules(tree_unflatten(fused))
     if activation is not None:
         for layer in model.layers:
-            if is_gated(getattr(layer, "mlp", None)):
-                layer.mlp = GatedMLP(layer.mlp, activation, compiled)
+            for owner, name in gated_mlps(layer):
+                setattr(owner, name, GatedMLP(getattr(owner, name), activation, compiled))
 
 
 def _leaf(old: Any, compiled: Extension) -> Any:

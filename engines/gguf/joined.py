@@ -16,8 +16,9 @@ from engines.gguf.kernels.gathering import FusingBackend
 from engines.gguf.layers import KQuantLinear
 from engines.gguf.quants import QuantType
 
-__all__ = ["JoinedLinear", "OneKernelMLP", "is_gated", "join"]
+__all__ = ["JoinedLinear", "OneKernelMLP", "gated_mlps", "join"]
 
+_SHARED = ("shared_experts", "shared_expert")
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
@@ -25,11 +26,18 @@ def join(model: Any, activation: str | None, fusing: FusingBackend) -> None:
     """Puts together what a model's layers do with the same activations. ``activation`` is that of its gated MLPs, ``silu``,
     ``gelu`` or ``gelu_tanh``; None: it has none of the usual form."""
     for layer in model.layers:
-        if activation is not None and is_gated(getattr(layer, "mlp", None)):
-            layer.mlp = OneKernelMLP(layer.mlp, activation, fusing)
+        for owner, name in gated_mlps(layer) if activation is not None else ():
+            setattr(owner, name, OneKernelMLP(getattr(owner, name), str(activation), fusing))
         attention = getattr(layer, "self_attn", None)
         if isinstance(attention, Module):
             _join_projections(attention, fusing)
+
+
+def gated_mlps(layer: Any) -> list[tuple[Any, str]]:
+    """A layer's MLP, or the one that all tokens share beside their experts: its owner and its name there."""
+    mlp = getattr(layer, "mlp", None)
+    places = [(layer, "mlp"), *((mlp, name) for name in _SHARED if isinstance(mlp, Module))]
+    return [(owner, name) for owner, name in places if is_gated(getattr(owner, name, None))]
 
 
 def is_gated(mlp: Any) -> bool:

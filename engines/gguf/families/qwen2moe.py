@@ -61,4 +61,5 @@ QWEN2MOE = Family(
         Slot("blk.{i}.ffn_gate_inp_shexp", "model.layers.{i}.mlp.shared_expert_gate", transform=_as_matrix),
     ),
     plan=_plan,
+    gate="silu",
 )
