@@ -105,6 +105,20 @@ def chained(multiply: Callable[[mx.array, Any], mx.array], weights: Sequence[Any
     return seconds(work) / len(rotation)
 
 
+def in_turn(multiply: Callable[[mx.array, Any], mx.array], pairs: Sequence[tuple[Any, Any]], x: mx.array) -> float:
+    """Seconds of one product of the mean of two shapes, ROWS x COLUMNS and COLUMNS x ROWS, each waiting for the one before: a
+    chain without the slices that :func:`chained` needs, which are a copy each."""
+    rotation = list(pairs) * -(-CHAIN // (2 * len(pairs)))
+
+    def work() -> mx.array:
+        at = x
+        for up, down in rotation:
+            at = multiply(multiply(at, up), down)
+        return at
+
+    return seconds(work) / (2 * len(rotation))
+
+
 def copy_bandwidth() -> float:
     """Bytes read and written a second by MLX's own elementwise copies of 1 GiB, the best of two ways."""
     source = mx.random.randint(0, 1 << 30, (1 << 28,), mx.int32)
@@ -156,6 +170,32 @@ def products(
                 flush=True,
             )
         del weights
+
+
+def products_in_turn() -> None:
+    """The same for both shapes of an MLP in turn, few rows."""
+    counts = (1, 8, 32)
+    xs = {m: mx.random.normal((m, COLUMNS)).astype(mx.float16) for m in counts}
+    shapes = ((ROWS, COLUMNS), (COLUMNS, ROWS))
+    dense = [tuple((mx.random.normal(shape) / 64).astype(mx.float16) for shape in shapes) for _ in range(2)]
+    affine = [tuple(mx.quantize(each, 64, 4) for each in pair) for pair in dense * 3]
+    mx.eval(dense, affine)
+    fast = {m: in_turn(lambda x, w: x @ w.T, dense, x) for m, x in xs.items()}
+    packed = {m: in_turn(affine_product, affine, x) for m, x in xs.items()}
+    print(f"float16, {ROWS} x {COLUMNS} and {COLUMNS} x {ROWS} in turn, mean of the two")
+    for m in counts:
+        print(f"m={m:<5} dense float16 {fast[m] * 1e6:7.1f} us | affine 4-bit {packed[m] * 1e6:7.1f} us", flush=True)
+    for quant in map(quant_type, ("Q4_K", "Q6_K")):
+        nbytes = ROWS * quant.row_bytes(COLUMNS)
+        count = -(-ROTATED_BYTES // (2 * nbytes))
+        pairs = [tuple(random_blocks(quant, *shape) for shape in shapes) for _ in range(count)]
+        for m, x in xs.items():
+            took = in_turn(partial(_product, quant), pairs, x)
+            print(
+                f"{quant.name} m={m:<5} {took * 1e6:7.1f} us {nbytes / took / 1e9:6.0f} GB/s {packed[m] / took:5.2f}x affine "
+                f"{fast[m] / took:5.0%} of dense",
+                flush=True,
+            )
 
 
 def _product(quant: QuantType, x: mx.array, blocks: mx.array) -> mx.array:
@@ -328,6 +368,7 @@ def main() -> None:
         counts = (1, 8, 32, 512) if options.quick else (1, 8, 32, 64, 128, 512, 2048)
         times = peers(counts)
         products(copy, times, counts, ["Q4_K", "Q6_K"], mx.float16)
+        products_in_turn()
     if "model" in parts:
         models()
     if "products" in parts and not options.quick:
