@@ -105,7 +105,7 @@ def chained(multiply: Callable[[mx.array, Any], mx.array], weights: Sequence[Any
     return seconds(work) / len(rotation)
 
 
-def in_turn(multiply: Callable[[mx.array, Any], mx.array], pairs: Sequence[tuple[Any, Any]], x: mx.array) -> float:
+def in_turn(multiply: Callable[[mx.array, Any], mx.array], pairs: Sequence[tuple[Any, ...]], x: mx.array) -> float:
     """Seconds of one product of the mean of two shapes, ROWS x COLUMNS and COLUMNS x ROWS, each waiting for the one before: a
     chain without the slices that :func:`chained` needs, which are a copy each."""
     rotation = list(pairs) * -(-CHAIN // (2 * len(pairs)))
