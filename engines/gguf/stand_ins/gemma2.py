@@ -13,13 +13,17 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx_lm.models.base import create_attention_mask
 
+from engines.gguf.fused import can_fuse
+from engines.gguf.kernels.cpu import Extension, extension
+
 __all__ = ["SoftCappedAttention", "WindowedModel", "adapt"]
 
 
 def adapt(model: Any, plan: Any) -> None:
     """Replaces the decoder and the attention of its layers."""
+    compiled = extension() if can_fuse() else None
     for layer in model.layers:
-        layer.self_attn = SoftCappedAttention(layer.self_attn)
+        layer.self_attn = SoftCappedAttention(layer.self_attn, compiled)
     model.model = WindowedModel(model.model, plan.windows)
 
 
@@ -46,10 +50,11 @@ class WindowedModel(Module):
 
 
 class SoftCappedAttention(Module):
-    """The stock attention's children under their names."""
+    """The stock attention's children under their names, and the compiled attention where that serves."""
 
-    def __init__(self, stock: Any) -> None:
+    def __init__(self, stock: Any, compiled: Extension | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._compiled = compiled
         for name, child in stock.children().items():
             self[name] = child
         self._heads = stock.n_heads
@@ -68,11 +73,19 @@ class SoftCappedAttention(Module):
         queries, keys = self.rope(queries, offset=offset), self.rope(keys, offset=offset)
         if cache is not None:
             keys, values = cache.update_and_fetch(keys, values)
-        queries = (queries * self._scale).reshape(rows, self._kv_heads, -1, tokens, queries.shape[-1])
+        if self._compiled is not None and queries.dtype == keys.dtype == mx.float32:
+            attended = self._compiled.attention(queries, keys, values, self._scale, False, mask, self._cap)
+        else:
+            attended = self._attend(queries, keys, values, mask)
+        return self.o_proj(attended.swapaxes(1, 2).reshape(rows, tokens, -1))
+
+    def _attend(self, queries: mx.array, keys: mx.array, values: mx.array, mask: mx.array | None) -> mx.array:
+        """[rows, heads, tokens, features], by MLX."""
+        rows, heads, tokens, features = queries.shape
+        queries = (queries * self._scale).reshape(rows, self._kv_heads, -1, tokens, features)
         scores = queries @ keys[:, :, None].swapaxes(-1, -2)
         scores = mx.tanh(scores / self._cap) * self._cap
         if mask is not None:
             mask = mask[:, :, None] if mask.ndim == 4 else mask  # an axis for the heads that a KV head has
             scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
-        attended = mx.softmax(scores, axis=-1, precise=True) @ values[:, :, None]
-        return self.o_proj(attended.reshape(rows, self._heads, tokens, -1).swapaxes(1, 2).reshape(rows, tokens, -1))
+        return (mx.softmax(scores, axis=-1, precise=True) @ values[:, :, None]).reshape(rows, heads, tokens, features)

@@ -119,9 +119,17 @@ class Extension(Protocol):
     def gated(self, gate: mx.array, up: mx.array, activation: int) -> mx.array: ...
 
     def attention(
-        self, q: mx.array, k: mx.array, v: mx.array, scale: float, causal: bool, mask: mx.array | None = None
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        scale: float,
+        causal: bool,
+        mask: mx.array | None = None,
+        cap: float = 0.0,
     ) -> mx.array:
-        """float32 only. A query that may see no key gets zeros."""
+        """float32 only. Scores are ``cap * tanh(score / cap)`` before they are masked, if ``cap`` is not 0. A query that may see no
+        key gets zeros."""
         ...
 
     def log_sum_exp(self, x: mx.array) -> mx.array:

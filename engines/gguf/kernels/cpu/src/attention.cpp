@@ -59,7 +59,7 @@ struct Attention {
   Tensor q, k, v;
   Mask mask;
   int batch, heads, kv_heads, queries, keys, width, value_width;
-  float scale;
+  float scale, cap;
   bool causal;
   float* out;  // [batch, queries, heads, value_width]
 
@@ -126,6 +126,7 @@ struct Attention {
     slice.first = u.first + index * use.slice_keys;
     slice.last = std::min(u.last, slice.first + use.slice_keys);
     slice.scale = scale;
+    slice.cap = cap;
     slice.limits = limits;
     slice.allowed = mask.data && mask.is_bool ? allowed : nullptr;
     slice.added = mask.data && !mask.is_bool ? added : nullptr;
@@ -209,7 +210,8 @@ struct Attention {
 
 class AttentionPrimitive : public CpuPrimitive {
  public:
-  AttentionPrimitive(mx::Stream stream, float scale, bool causal) : CpuPrimitive(stream), scale_(scale), causal_(causal) {}
+  AttentionPrimitive(mx::Stream stream, float scale, float cap, bool causal)
+      : CpuPrimitive(stream), scale_(scale), cap_(cap), causal_(causal) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
     const mx::array &q = inputs[0], &k = inputs[1], &v = inputs[2];
@@ -234,6 +236,7 @@ class AttentionPrimitive : public CpuPrimitive {
     work.width = q.shape(3);
     work.value_width = v.shape(3);
     work.scale = scale_;
+    work.cap = cap_;
     work.causal = causal_;
     work.out = out.data<float>();
     const bool split_features = scattered(q) || scattered(k) || scattered(v);
@@ -260,14 +263,14 @@ class AttentionPrimitive : public CpuPrimitive {
   // Whether the features of a head are not neighbours: no cache of mlx-lm is so, and such an input is copied.
   static bool scattered(const mx::array& a) { return a.strides(3) != 1 && a.shape(3) != 1; }
 
-  float scale_;
+  float scale_, cap_;
   bool causal_;
 };
 
 }  // namespace
 
 mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, float scale, bool causal,
-                    const std::optional<mx::array>& mask, mx::StreamOrDevice s) {
+                    const std::optional<mx::array>& mask, float cap, mx::StreamOrDevice s) {
   const mx::Stream stream = mx::to_stream(s);
   const bool fits = q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4 && k.shape(0) == q.shape(0) && v.shape(0) == q.shape(0) &&
                     k.shape(1) > 0 && q.shape(1) % k.shape(1) == 0 && v.shape(1) == k.shape(1) && v.shape(2) == k.shape(2) &&
@@ -286,7 +289,7 @@ mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, 
                                                                                  : mx::astype(*mask, mx::float32, stream));
   }
   return mx::array({q.shape(0), q.shape(1), q.shape(2), v.shape(3)}, mx::float32,
-                   std::make_shared<AttentionPrimitive>(stream, scale, causal), std::move(inputs));
+                   std::make_shared<AttentionPrimitive>(stream, scale, cap, causal), std::move(inputs));
 }
 
 }  // namespace innkeeper

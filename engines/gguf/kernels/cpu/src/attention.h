@@ -88,6 +88,9 @@ static void attend(const AttentionSlice& s, const Attended& out) {
     score_block(s, queries, first, count, turned, scores);
     for (int row = 0; row < s.rows; row++) {
       float* mine = scores + row * kKeys;
+      if (s.cap > 0.0f) {
+        for (int i = 0; i < count; i += kLanes) store(mine + i, soft_capped(load(mine + i), s.cap));
+      }
       for (int i = count; i < kKeys; i++) mine[i] = kMasked;
       Floats most = splat(kMasked);
       if (mask_row(s, row, first, count, mine)) {

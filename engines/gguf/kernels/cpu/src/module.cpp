@@ -74,7 +74,7 @@ NB_MODULE(_innkeeper_cpu, m) {
         "freqs"_a.none() = nb::none(), "stream"_a = nb::none());
   m.def("gated", &innkeeper::gated, "gate"_a, "up"_a, "activation"_a, "stream"_a = nb::none());
   m.def("attention", &innkeeper::attention, "q"_a, "k"_a, "v"_a, "scale"_a, "causal"_a, "mask"_a.none() = nb::none(),
-        "stream"_a = nb::none());
+        "cap"_a = 0.0f, "stream"_a = nb::none());
   m.def("log_sum_exp", &innkeeper::log_sum_exp, "x"_a, "stream"_a = nb::none());
   m.def("draw", &innkeeper::draw, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "numbers"_a,
         "stream"_a = nb::none());

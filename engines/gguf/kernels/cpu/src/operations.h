@@ -43,9 +43,10 @@ mx::array rope(const mx::array& x, int dims, bool traditional, float base, float
 mx::array gated(const mx::array& gate, const mx::array& up, int activation, mx::StreamOrDevice s);
 
 // q [batch, heads, queries, width], k and v [batch, KV heads, keys, ...]; mask: bool, or float32 to be added, that broadcasts to
-// [batch, heads, queries, keys]. A query with every key masked gives zeros.
+// [batch, heads, queries, keys]. Scores are cap tanh(score / cap) before they are masked; a cap of 0 is none. A query with every
+// key masked gives zeros.
 mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, float scale, bool causal,
-                    const std::optional<mx::array>& mask, mx::StreamOrDevice s);
+                    const std::optional<mx::array>& mask, float cap, mx::StreamOrDevice s);
 
 // Over the last axis, which log_sum_exp keeps as 1.
 mx::array log_sum_exp(const mx::array& x, mx::StreamOrDevice s);

@@ -53,6 +53,7 @@ struct AttentionSlice {
   int64_t value_stride;
   int first, last;  // keys [first, last)
   float scale;
+  float cap;                      // of scores before they are masked: cap tanh(score / cap); 0: none
   const int* limits;              // [rows]: keys at or past it are masked
   const uint8_t* const* allowed;  // [rows] or null: bools by key
   const float* const* added;      // [rows] or null: floats by key

@@ -68,6 +68,17 @@ def test_attention_equals_mlx(compiled: Extension, variant: str, shape: tuple[in
     assert apart(got + 1.0, expected + 1.0) < WITHIN
 
 
+def test_attention_caps_scores_before_it_masks_them(compiled: Extension, variant: str) -> None:
+    q, k, v = random(1, 4, 70, 24, seed=1), cached(1, 2, 90, 24, 2), cached(1, 2, 90, 24, 3)
+    allowed = mx.arange(90) <= mx.arange(20, 90)[:, None]
+    scores = mx.tanh(q @ mx.repeat(k, 2, axis=1).swapaxes(-1, -2) * 0.5 / 3.0) * 3.0
+    weights = mx.softmax(mx.where(allowed, scores, -mx.inf), axis=-1)
+    expected = weights @ mx.repeat(v, 2, axis=1)
+    assert apart(compiled.attention(q, k, v, 0.5, False, allowed, 3.0), expected) < WITHIN
+    assert apart(compiled.attention(q, k, v, 0.5, True, None, 3.0), expected) < WITHIN
+    assert apart(compiled.attention(q, k, v, 0.5, False, allowed), expected) > 100 * WITHIN
+
+
 def test_attention_takes_values_of_another_width(compiled: Extension) -> None:
     q, k, v = random(1, 4, 3, 24, seed=1), random(1, 2, 30, 24, seed=2), random(1, 2, 30, 50, seed=3)
     expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask="causal")
