@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from engines.wire import Admitted, EmbedRequest, Event, Failed, Scores, Vectors, WireError
 from gateway.app import create_app
 from gateway.errors import ModelTooLarge, ShuttingDown
-from tests.gateway.helpers_app import client_of, make_app, make_catalog, make_settings
+from gateway.settings import ApiKey
+from tests.gateway.helpers_app import KEY, client_of, make_app, make_catalog, make_settings
 from tests.gateway.helpers_residency import BOUND_S, FakeResidency, failed, finished, refusing
 from tests.gateway.helpers_server import post, serving
 
@@ -144,6 +145,24 @@ async def test_client_that_leaves_ends_the_work_and_the_lease(path: str) -> None
             counted = await metrics(client)
     assert counted["innkeeper_answers_total:cancelled"] == 1
     assert "innkeeper_inputs_total" not in counted
+
+
+async def test_key_with_as_many_under_way_as_it_may_is_429() -> None:
+    residency = FakeResidency()
+    begun = stuck(residency)
+    app = make_app(residency, keys=[ApiKey(KEY, frozenset({"infer"}), concurrency=1)])
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with client_of(app) as client, asyncio.timeout(BOUND_S):
+        first = asyncio.create_task(client.post("/v1/embeddings", json=BODY, headers=headers))
+        await begun.wait()
+        refused = [
+            await client.post(path, json=BODY, headers=headers)
+            for path in ("/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/rerank", "/v2/rerank", "/v1/score")
+        ]
+        app.state.services.live.end_all(ShuttingDown("the server is shutting down"))
+        await first
+    assert {answer.status_code for answer in refused} == {429}
+    assert refused[0].json()["error"]["code"] == "rate_limit_exceeded"
 
 
 async def test_shutdown_ends_the_work_with_its_error() -> None:
