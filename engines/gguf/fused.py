@@ -14,6 +14,7 @@ from mlx.nn.layers.base import Module
 from mlx.nn.layers.normalization import RMSNorm
 from mlx.nn.layers.positional_encoding import RoPE
 from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.rope_utils import YarnRoPE
 
 from engines.gguf.joined import gated_mlps, join
 from engines.gguf.kernels import backend
@@ -64,6 +65,10 @@ def _leaf(old: Any, compiled: Extension) -> Any:
             wavelengths=old.wavelengths,
             magnitude=old.magnitude,
         )
+    if type(old) is YarnRoPE:
+        return FusedRoPE(
+            compiled, dims=old.dims, traditional=old.traditional, wavelengths=old._freqs, magnitude=old.mscale
+        )
     return None
 
 
@@ -81,7 +86,7 @@ class FusedRMSNorm(Module):
 
 
 class FusedRoPE(Module):
-    """``nn.RoPE`` and :class:`~engines.gguf.rope.FactoredRoPE`: [batch, heads, tokens, features] and the offset of the first
+    """``nn.RoPE``, YaRN and :class:`~engines.gguf.rope.FactoredRoPE`: [batch, heads, tokens, features] and the offset of the first
     token, or of each row's."""
 
     def __init__(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from engines.gguf.families.decoder_slots import FFN_NORM, GATE_UP, QKV, in_any_block, scaled, without
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.names import Slot, SlotKind
+from engines.gguf.rope_scaling import ScaledRope
 
 __all__ = ["HUNYUAN_DENSE"]
 
@@ -25,7 +26,12 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     normed = in_any_block(checkpoint, "attn_q_norm")
     plan.config.update({"attention_bias": False, "use_qk_norm": normed})
     slots = HUNYUAN_DENSE.slots if normed else without(HUNYUAN_DENSE.slots, *_NORMS)
-    return scaled(replace(plan, slots=slots))
+    plan = scaled(replace(plan, slots=slots))
+    if plan.ropes:
+        return plan
+    # The stock embedding has wavelengths of its own making, which no compiled kernel stands in for.
+    plain = ScaledRope({"rope_type": "default"}, plan.config["head_dim"], plan.config["rope_theta"], traditional=False)
+    return replace(plan, ropes=(plain,))
 
 
 HUNYUAN_DENSE = Family(

@@ -141,6 +141,15 @@ def test_blocks_scale_their_rotary_embedding(
     np.testing.assert_allclose(model(mx.array(TOKENS)), leaves(mx.array(TOKENS)), rtol=0, atol=1e-4)
 
 
+def test_a_block_with_yarn_is_fused(tmp_path: Path) -> None:
+    tiny = tiny_model(
+        "llama", rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    )
+    model = build_model(read_header(tiny.write(tmp_path / "yarn.gguf"))).model
+    assert isinstance(model.layers[0], FusedBlock)
+    np.testing.assert_allclose(model(mx.array(TOKENS)), tiny.stock(mx.array(TOKENS)), rtol=0, atol=1e-4)
+
+
 def test_a_block_sees_that_a_leaf_is_replaced(tmp_path: Path) -> None:
     """By one that adds something, as an adapter does; and the stock block's paths lead to its leaves."""
 
