@@ -12,7 +12,7 @@ from typing import Final
 
 from engines.gguf.families import FAMILIES, REFUSED
 from tests.engines.gguf import families as package
-from tests.engines.gguf.families.helpers_family import CONVERTER, Case
+from tests.engines.gguf.families.helpers_family import Case
 from tests.engines.gguf.families.recorded import recordings
 
 __all__ = ["DOCUMENT", "cases", "generated", "rewritten"]
@@ -21,14 +21,8 @@ DOCUMENT: Final = Path(__file__).parents[4] / "docs" / "gguf.md"
 _BEGIN: Final = "<!-- architectures: made by python -m tests.engines.gguf.families.table -->"
 _END: Final = "<!-- end of architectures -->"
 
-# Those whose tests are older than the harness: tests/engines/gguf/test_families.py.
-_OLDER: Final = {
-    "llama": "`llama`",
-    "qwen2": "`qwen2`",
-    "qwen3": "`qwen3`",
-    "gemma3": "`gemma3_text`",
-    "phi3": "`phi3`",
-}
+# Whose quant types and batches are held in tests older than the harness: test_families.py, test_model_batches.py.
+_OLDER: Final = frozenset({"llama", "qwen2", "qwen3", "gemma3", "phi3"})
 
 
 def cases() -> list[Case]:
@@ -56,15 +50,11 @@ def generated() -> str:
             continue
         proven = by_architecture.get(architecture, [])
         classes = sorted({f"`{case.config['model_type']}`" for case in proven})
-        if not proven and architecture in _OLDER:
-            lines.append(
-                f"| `{architecture}` | {_OLDER[architecture]} | equal | all | 2, 3, KV heads | | {CONVERTER} |"
-            )
-        elif not proven:
+        if not proven:
             lines.append(f"| `{architecture}` | | not tested | | | | |")
         else:
             whole = [case for case in proven if not case.light]
-            types = "all" if whole else ""
+            types = "all" if whole or architecture in _OLDER else ""
             rows = "2, 3, KV heads" if all(case.rows for case in whole) else "1"
             proofs = "; ".join(dict.fromkeys(case.proof for case in proven))
             names = ", ".join(case.id for case in proven)
