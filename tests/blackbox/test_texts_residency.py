@@ -131,4 +131,4 @@ async def test_r34_workers_death_is_told_and_who_had_not_begun_is_served_by_the_
 async def admissions(gateway: Gateway, model: str) -> float:
     """How many requests of this model a worker has begun with."""
     waits = (await gateway.client.get("/v1/metrics")).json()["innkeeper_queue_wait_seconds"]["samples"]
-    return sum(s["value"] for s in waits if s["name"].endswith("_count") and s["labels"]["model"] == model)
+    return sum(float(s["value"]) for s in waits if s["name"].endswith("_count") and s["labels"]["model"] == model)
