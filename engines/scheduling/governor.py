@@ -263,8 +263,10 @@ def _ticks_left(reading: Reading, bytes_tick: float) -> float:
         return math.inf
     if headroom <= 0:
         return 0.0
-    left = headroom / bytes_tick if bytes_tick > 0 else math.inf
-    return min(left, reading.step_ticks) if reading.step_bytes > headroom else left
+    if reading.step_bytes > headroom:
+        return reading.step_ticks
+    after_step = (headroom - reading.step_bytes) / bytes_tick if bytes_tick > 0 else math.inf
+    return reading.step_ticks + after_step
 
 
 def _largest(rows: Mapping[int, int]) -> int:

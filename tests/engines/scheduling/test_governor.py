@@ -98,6 +98,16 @@ def test_a_step_that_will_not_fit_counts_from_when_it_comes() -> None:
     assert memory.tick(5, demand_bytes=500, step_bytes=101, step_ticks=ORANGE - 1) == "orange"
 
 
+def test_a_step_that_has_just_come_does_not_hasten_the_next() -> None:
+    """Rows that grow by 2560 bytes each 256 ticks; the third step will not fit, and there is time until it comes."""
+    memory = Memory(limit=3 * 2560 - 1, growth=0, used=0)
+    for tick in range(2 * 256 + 1):
+        memory.used += 2560 if tick in (128, 384) else 0
+        memory.tick(demand_bytes=10**5, step_bytes=2560, step_ticks=(127 - tick) % 256)
+    assert "yellow" in memory.bands and "orange" not in memory.bands
+    assert memory.governor.ticks_left == (127 - 512) % 256
+
+
 def test_a_band_worsens_by_one_a_tick_and_improves_by_one_after_its_dwell() -> None:
     memory = Memory(limit=0, growth=0)
     memory.tick(4)
