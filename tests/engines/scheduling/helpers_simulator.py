@@ -115,6 +115,7 @@ class Simulator:
         self.ticks: list[Tick] = []
         self.bands: list[tuple[float, str]] = []  # when each was entered
         self.reliefs: list[tuple[float, Action, int | None]] = []
+        self.recoveries: list[tuple[float, Action, int | None]] = []  # after memory errors
         self.overdue_starts = 0
         self.peak = 0  # real bytes, copies included
         self.overrun = 0  # bytes beyond what the device had
@@ -375,7 +376,7 @@ class Simulator:
         """All caches are lost; the largest row waits or fails, the others begin again."""
         rows = [*self.order, *([self.prefill] if self.prefill is not None else [])]
         relief = self.governor.memory_error({row.id: row.length for row in rows}, self.now)
-        self.reliefs.append((self.now, relief.action, relief.row_id))
+        self.recoveries.append((self.now, relief.action, relief.row_id))
         for row in reversed(rows):
             if row.id == relief.row_id and relief.action is Action.FAIL:
                 self.leave(row, "failed")

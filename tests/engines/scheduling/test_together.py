@@ -51,9 +51,8 @@ def check(simulator: Simulator) -> None:
     for (entered, band), (left, later) in pairwise(simulator.bands):
         assert BANDS.index(later) >= BANDS.index(band) or left - entered >= DWELL_S
     sheds = [at for at, action, _ in simulator.reliefs if action in (Action.SHED, Action.PREEMPT)]
-    sheds = [at for at in sheds if not simulator.device.memory_errors] or []
     assert all(sum(at - 60 < other <= at for other in sheds) <= SHEDS_A_MINUTE for at in sheds)
-    failed = [row_id for _, action, row_id in simulator.reliefs if action is Action.FAIL]
+    failed = [row_id for _, action, row_id in [*simulator.reliefs, *simulator.recoveries] if action is Action.FAIL]
     assert len(failed) == len(set(failed))
     longest = max((tick.seconds for tick in simulator.ticks if tick.kind == "prefill"), default=0.0)
     retention = simulator.settings.retention
