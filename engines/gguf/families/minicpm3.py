@@ -33,13 +33,13 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "kv_lora_rank": parameters.integer("attention.kv_lora_rank"),
         "qk_nope_head_dim": width - rotated,
         "qk_rope_head_dim": rotated,
+        "v_head_dim": config["hidden_size"] // heads,
         # Without factors nothing is scaled; with them the whole embedding is replaced.
         "rope_scaling": {"original_max_position_embeddings": context},
         # The stock class scales logits only of a head of its own; a tied one is put in its place.
         "tie_word_embeddings": False,
     }
-    values = config["hidden_size"] // heads
-    plan = replace(plan, kv_numbers=(heads * (width + values),) * len(plan.windows))
+    plan = replace(plan, kv_numbers=(heads * (width + config["v_head_dim"]),) * len(plan.windows))
     return long_rope(checkpoint, plan, rotated)
 
 
