@@ -6,6 +6,7 @@ from typing import Final
 
 from engines.gguf.families.afmoe import AFMOE
 from engines.gguf.families.bailingmoe import BAILINGMOE, BAILINGMOE2
+from engines.gguf.families.deepseek import DEEPSEEK
 from engines.gguf.families.deepseek2 import DEEPSEEK2, MISTRAL4
 from engines.gguf.families.dots1 import DOTS1
 from engines.gguf.families.ernie4_5_moe import ERNIE4_5_MOE
@@ -30,6 +31,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN3MOE,
     QWEN3VLMOE,
     GPT_OSS,
+    DEEPSEEK,
     DEEPSEEK2,
     MISTRAL4,
     GLM4MOE,
@@ -47,5 +49,30 @@ FAMILIES: Final[tuple[Family, ...]] = (
     PHIMOE,
 )
 
-REFUSED: Final[dict[str, str]] = {}
+_NO_CLASS: Final = "mlx-lm has no class that computes it"
+_NOT_FITTED: Final = "its files have not been fitted to mlx-lm's class"
+_DIFFUSION: Final = "a diffusion model is not decoded token by token"
+
+REFUSED: Final[dict[str, str]] = {
+    "arctic": _NO_CLASS,
+    "bailingmoe3": _NOT_FITTED,
+    "cohere2moe": _NO_CLASS,
+    "dbrx": "mlx-lm's class computes its experts one by one, and stops the device at every token for it",
+    "deepseek32": f"{_NOT_FITTED}, whose attention chooses the tokens it looks at",
+    "deepseek4": f"{_NOT_FITTED}, whose attention chooses the tokens it looks at",
+    "glm-dsa": f"{_NOT_FITTED}, whose attention chooses the tokens it looks at",
+    "grok": _NO_CLASS,
+    "grovemoe": _NO_CLASS,
+    "hy_v3": _NO_CLASS,
+    "hy_v4": _NO_CLASS,
+    "kimi-k3": _NOT_FITTED,
+    "laguna": _NOT_FITTED,
+    "llada-moe": _DIFFUSION,
+    "mimo2": f"{_NOT_FITTED}, whose heads differ between windowed layers and others",
+    "minimax-01": _NO_CLASS,
+    "minimax-m3": _NOT_FITTED,
+    "rnd1": _DIFFUSION,
+    "smallthinker": _NO_CLASS,
+    "step35": f"{_NOT_FITTED}, whose heads differ between windowed layers and others",
+}
 """Architectures of this kind that cannot be run: why, as the rest of a sentence that begins "is not supported: "."""
