@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-from mlx.nn.layers.activations import silu, softplus
+from mlx.nn.layers.activations import softplus
 from mlx.nn.layers.base import Module
 from mlx_lm.models.gated_delta import gated_delta_update, normalize_qk
 
+from engines.gguf.convolution import convolved, last_columns
 from engines.gguf.delta_rule import delta_rule
 
 __all__ = ["ChunkedDeltaNet", "adapt"]
@@ -54,9 +55,9 @@ class ChunkedDeltaNet(Module):
             columns = mx.zeros((rows, self._taps - 1, mixed.shape[-1]), mixed.dtype)
         inputs = mx.concatenate([columns, mixed], axis=1)
         if cache is not None:
-            cache[0] = self._last_columns(inputs, cache.lengths)
+            cache[0] = last_columns(inputs, self._taps - 1, cache.lengths)
         keys = self._key_heads * self._key_width
-        q, k, v = mx.split(silu(self.conv1d(inputs)), [keys, 2 * keys], axis=-1)
+        q, k, v = mx.split(convolved(self.conv1d, inputs), [keys, 2 * keys], axis=-1)
         q, k = (part.reshape(rows, tokens, self._key_heads, self._key_width) for part in (q, k))
         q, k = normalize_qk(q, k, inv_scale=self._key_width**-0.5, eps=1e-6)
         v = v.reshape(rows, tokens, self._value_heads, self._value_width)
@@ -89,11 +90,3 @@ class ChunkedDeltaNet(Module):
         if times == 1:
             return keys
         return mx.tile(keys, (1, 1, times, 1)) if self._in_turns else mx.repeat(keys, times, axis=2)
-
-    def _last_columns(self, inputs: mx.array, lengths: mx.array | None) -> mx.array:
-        """What the convolution will need of these: of each row the last before its padding."""
-        kept = self._taps - 1
-        if lengths is None:
-            return mx.contiguous(inputs[:, -kept:])
-        ends = mx.clip(lengths, 0, inputs.shape[1] - kept)
-        return mx.take_along_axis(inputs, (ends[:, None] + mx.arange(kept))[..., None], axis=1)

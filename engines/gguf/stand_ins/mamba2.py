@@ -11,6 +11,7 @@ import mlx.core as mx
 from mlx.nn.layers.activations import silu, softplus
 from mlx.nn.layers.base import Module
 
+from engines.gguf.convolution import convolved, last_columns
 from engines.gguf.state_space import state_space
 
 __all__ = ["ChunkedScan", "GroupedGatedNorm", "adapt"]
@@ -29,7 +30,20 @@ def adapt(model: Any, plan: Any) -> None:
 
 
 class ChunkedScan:
-    """What takes the place of the scan of a stock mixer. Steps are not limited, as the files' models have it."""
+    """What takes the place of a stock mixer's convolution and scan. Steps are not limited, as the files' models have it."""
+
+    def _conv(self: Any, x: mx.array, cache: Any, mask: mx.array | None) -> mx.array:
+        """x [rows, tokens, channels] to the same shape."""
+        if mask is not None:
+            x = mx.where(mask[..., None], x, 0)
+        kept = self.conv_kernel_size - 1
+        columns = None if cache is None else cache[0]
+        if columns is None:
+            columns = mx.zeros((x.shape[0], kept, x.shape[-1]), x.dtype)
+        inputs = mx.concatenate([columns, x], axis=1)
+        if cache is not None:
+            cache[0] = last_columns(inputs, kept, cache.lengths)
+        return convolved(self.conv1d, inputs)
 
     def _ssm(
         self: Any, x: mx.array, into: mx.array, out_of: mx.array, steps: mx.array, cache: Any, mask: mx.array | None

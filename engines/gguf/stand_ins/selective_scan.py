@@ -13,6 +13,8 @@ import mlx.core as mx
 from mlx.nn.layers.activations import silu, softplus
 from mlx.nn.layers.base import Module
 
+from engines.gguf.convolution import convolved, last_columns
+
 __all__ = ["SelectiveScan", "WeightedExperts", "adapt"]
 
 _PART: Final = 32  # tokens
@@ -50,14 +52,14 @@ class SelectiveScan(Module):
         if columns is None:
             columns = mx.zeros((x.shape[0], self._taps - 1, values.shape[-1]), values.dtype)
         inputs = mx.concatenate([columns, values], axis=1)
-        values = silu(self.conv1d(inputs))
+        values = convolved(self.conv1d, inputs)
         step, into, out_of = mx.split(self.x_proj(values), [self._rank, self._rank + self._state], axis=-1)
         step, into, out_of = self._normed(step, into, out_of)
         step = softplus(self.dt_proj(step).astype(mx.float32))
         scanned = values.astype(mx.float32)
         out, state = self._scan(scanned, step, into, out_of, None if cache is None else cache[1])
         if cache is not None:
-            cache[0], cache[1] = mx.contiguous(inputs[:, 1 - self._taps :]), state
+            cache[0], cache[1] = last_columns(inputs, self._taps - 1, None), state
             cache.advance(x.shape[1])
         out = (out + self.D.astype(mx.float32) * scanned).astype(x.dtype)
         return self.out_proj(silu(gate) * out)
