@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
-from mlx.nn.layers.normalization import RMSNorm
+from mlx.nn.layers.normalization import LayerNorm, RMSNorm
 from mlx.nn.layers.positional_encoding import RoPE
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import YarnRoPE
@@ -22,7 +22,7 @@ from engines.gguf.kernels.cpu import Extension, extension
 from engines.gguf.kernels.gathering import FusingBackend
 from engines.gguf.rope import FactoredRoPE
 
-__all__ = ["ACTIVATIONS", "FusedRMSNorm", "FusedRoPE", "GatedMLP", "can_fuse", "fuse"]
+__all__ = ["ACTIVATIONS", "FusedLayerNorm", "FusedRMSNorm", "FusedRoPE", "GatedMLP", "can_fuse", "fuse"]
 
 ACTIVATIONS: Final = ("silu", "gelu", "gelu_tanh")
 """What the gate of an MLP goes through; the index is the extension's."""
@@ -55,6 +55,8 @@ def fuse(model: Any, activation: str | None) -> None:
 def _leaf(old: Any, compiled: Extension) -> Any:
     if type(old) is RMSNorm:
         return FusedRMSNorm(old.weight, old.eps, compiled)
+    if type(old) is LayerNorm and "weight" in old:
+        return FusedLayerNorm(old, compiled)
     if type(old) is RoPE:
         return FusedRoPE(compiled, dims=old.dims, traditional=old.traditional, base=old.base, scale=old.scale)
     if type(old) is FactoredRoPE:
@@ -83,6 +85,21 @@ class FusedRMSNorm(Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         return self._norm(x, self.weight, self.eps)
+
+
+class FusedLayerNorm(Module):
+    """``nn.LayerNorm`` with a weight, and its parameters."""
+
+    def __init__(self, stock: Any, compiled: Extension) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.weight = stock.weight
+        if "bias" in stock:
+            self.bias = stock.bias
+        self.eps = stock.eps
+        self._norm = compiled.layer_norm
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self._norm(x, None, self.weight, self.get("bias"), self.eps)
 
 
 class FusedRoPE(Module):

@@ -15,13 +15,15 @@ from mlx_lm.generate import GenerationBatch, PromptProcessingBatch
 from mlx_lm.models.cache import make_prompt_cache
 
 from engines.gguf import fused_block
-from engines.gguf.fused import FusedRMSNorm, FusedRoPE, GatedMLP
+from engines.gguf.fused import FusedLayerNorm, FusedRMSNorm, FusedRoPE, GatedMLP
 from engines.gguf.fused_block import FusedBlock
 from engines.gguf.kernels import table
 from engines.gguf.kernels.cpu import Extension
 from engines.gguf.model import build_model
 from engines.header import read_header
 from engines.text.adapt import FusedAttention
+from tests.engines.gguf.families import test_cohere, test_starcoder2
+from tests.engines.gguf.families.helpers_family import floats_of, tokens, write_case
 from tests.engines.gguf.helpers_tiny import FAMILIES, tiny_model
 
 LLAMA3_SCALING = {
@@ -148,6 +150,15 @@ def test_a_block_with_yarn_is_fused(tmp_path: Path) -> None:
     model = build_model(read_header(tiny.write(tmp_path / "yarn.gguf"))).model
     assert isinstance(model.layers[0], FusedBlock)
     np.testing.assert_allclose(model(mx.array(TOKENS)), tiny.stock(mx.array(TOKENS)), rtol=0, atol=1e-4)
+
+
+def test_layer_norms_are_compiled(tmp_path: Path) -> None:
+    """With a bias (starcoder2) and without (command-r)."""
+    for case in (test_starcoder2.CASES[0], test_cohere.CASES[0]):
+        stock, tensors = floats_of(case)
+        model = build_model(read_header(write_case(tmp_path / f"{case.id}.gguf", case, tensors))).model
+        assert isinstance(model.layers[0].input_layernorm, FusedLayerNorm)
+        np.testing.assert_allclose(model(tokens(20)), stock(tokens(20)), rtol=0, atol=1e-4)
 
 
 def test_a_block_sees_that_a_leaf_is_replaced(tmp_path: Path) -> None:
