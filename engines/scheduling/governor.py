@@ -57,7 +57,7 @@ class Reading:
     """Memory as it is between two ticks, in bytes.
 
     Attributes:
-        used_bytes: what KV and caches hold.
+        used_bytes: what rows hold; only by how much it rises counts.
         headroom_bytes: the less of what grant and device leave beside it; None: no bound.
         demand_bytes: what the rows that run may still take until they end; None: not known. With as much headroom the band
             is green, however fast they grow.

@@ -24,6 +24,8 @@ __all__ = ["Cohorts"]
 class Cohorts:
     """Batches of rows that decode, and their rows in the order in which they joined. Never an empty batch.
 
+    ``version`` rises whenever a row joins or leaves.
+
     Args:
         model: (rows, n) uint32 ids → (rows, n, vocabulary) logits; ``cache`` grows by n.
         eos_ids: a row that draws one of them has finished.
@@ -48,7 +50,7 @@ class Cohorts:
         self._runs_ahead = runs_ahead
         self._told = told
         self._clock = clock
-        self._version = 0  # rises when rows join or leave
+        self.version = 0
         self._measured: tuple[tuple[int, ...], int] = (), 0
         self._ends: tuple[int, list[list[int]]] = -1, []
 
@@ -63,12 +65,12 @@ class Cohorts:
     @property
     def shape(self) -> tuple[int, ...]:
         """What the caches hold is another only where this is."""
-        return self._version, *((depth - 1) // KV_STEP for depth in self.depths)
+        return self.version, *((depth - 1) // KV_STEP for depth in self.depths)
 
     @property
     def outlook(self) -> tuple[int, ...]:
         """What the next step makes of them is another only where this is, in whole steps of the caches."""
-        return self._version, *(depth // KV_STEP for depth in self.depths)
+        return self.version, *(depth // KV_STEP for depth in self.depths)
 
     @property
     def kv_bytes(self) -> int:
@@ -97,8 +99,8 @@ class Cohorts:
     @property
     def ends(self) -> list[list[int]]:
         """As ``lengths``, of what they grow to at most."""
-        if self._ends[0] != self._version:
-            self._ends = self._version, self.lengths(lambda row: row.lengths.end)
+        if self._ends[0] != self.version:
+            self._ends = self.version, self.lengths(lambda row: row.lengths.end)
         return [*self._ends[1]]
 
     # --- joining ---
@@ -108,7 +110,7 @@ class Cohorts:
 
         All their tokens but the last are in the cache, of as many rows.
         """
-        self._version += 1
+        self.version += 1
         self.rows |= {row.id: LiveRow(row) for row in rows}
         joining = DecodingBatch(
             self._model,
@@ -134,7 +136,7 @@ class Cohorts:
 
     def merge(self, first: DecodingBatch, second: DecodingBatch) -> None:
         """The rows of the second batch join the first, and it is gone."""
-        self._version += 1
+        self.version += 1
         self.batches.remove(second)
         first.extend(second)
 
@@ -167,7 +169,7 @@ class Cohorts:
             live = self.rows[uid]
             if finish is not None or failure is not None:
                 del self.rows[uid]
-                self._version += 1
+                self.version += 1
             # A token that was drawn before the failure is good, but only the last one is worth telling.
             if failure is not None and (finish is None or not self._runs_ahead):
                 failed.add(uid)
@@ -184,7 +186,7 @@ class Cohorts:
 
     def leave(self, row_id: int) -> LiveRow:
         """Takes a row out; its caches' room is free when this returns."""
-        self._version += 1
+        self.version += 1
         live = self.rows[row_id]
         batch = next(batch for batch in self.batches if row_id in batch.uids)
         if len(batch.uids) == 1:
@@ -196,7 +198,7 @@ class Cohorts:
 
     def clear(self) -> list[LiveRow]:
         """Lets every row and all caches go; the rows in the order in which they joined."""
-        self._version += 1
+        self.version += 1
         rows = [*self.rows.values()]
         self.rows.clear()
         self.batches.clear()

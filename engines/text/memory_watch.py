@@ -60,7 +60,9 @@ class MemoryWatch:
         self._device_short = False  # the device has less left than the grant
         self._clock = clock
         self._outlook: object = None  # of the next two
+        self._rows: object = None  # whom that was of
         self._used = self._demand = 0  # bytes that the next step makes of what is held, and that may come on top
+        self._grown = 0  # bytes, of all rows since the batcher was made, beyond what each held as it came
         self._fits = False  # and the grant holds it
         self._wary: tuple[float, int] | None = None  # until when, and the most bytes
 
@@ -125,7 +127,10 @@ class MemoryWatch:
         self._outlook = outlook
         held, batch_bytes = running.held(), admission.cost.batch_bytes
         beside = running.shelf.projected_bytes(admission.cost)
-        self._used = sum(map(batch_bytes, held)) + beside
+        before, self._used = self._used, sum(map(batch_bytes, held)) + beside
+        rows, self._rows = self._rows, running.members
+        if rows == self._rows:  # what a row that comes takes was projected, and is no growth
+            self._grown += max(0, self._used - before)
         self._demand = max(0, sum(map(batch_bytes, running.ends())) + beside - self._used)
         self._fits = admission.fits_cohorts(held, beside)
 
@@ -138,11 +143,11 @@ class MemoryWatch:
         self._device_short = device is not None and (granted is None or device < granted)
         headroom = device if self._device_short else granted
         if headroom is None or self._demand <= headroom:
-            return Reading(used, headroom, self._demand, grant_ends_first=not self._device_short)
+            return Reading(self._grown, headroom, self._demand, grant_ends_first=not self._device_short)
         batch_bytes = admission.cost.batch_bytes
         depth, rows = min(((batch[0], len(batch)) for batch in running.held()), key=lambda batch: -batch[0] % KV_STEP)
         step_bytes = batch_bytes([depth + KV_STEP] * rows) - batch_bytes([depth] * rows)
-        return Reading(used, headroom, self._demand, step_bytes, -depth % KV_STEP, not self._device_short)
+        return Reading(self._grown, headroom, self._demand, step_bytes, -depth % KV_STEP, not self._device_short)
 
     def shed(self) -> None:
         """Gives back what nobody needs to go on."""

@@ -62,6 +62,11 @@ class RunningRows:
         return self.cohorts.outlook, reads, None if self.shelf.prompt is None else len(self.shelf.prompt.tokens)
 
     @property
+    def members(self) -> tuple[object, ...]:
+        """Another whenever a row comes or goes."""
+        return self.cohorts.version, None if self.prefill is None else self.prefill.row.id, self.shelf.prompt is None
+
+    @property
     def deepest(self) -> int:
         """Tokens of the longest row now."""
         return max(0 if self.prefill is None else self.prefill.done, *self.cohorts.depths, 0)
