@@ -42,8 +42,15 @@ def convolved(conv: Any, inputs: mx.array) -> mx.array:
 
 def last_columns(inputs: mx.array, kept: int, lengths: mx.array | None) -> mx.array:
     """What a convolution will need of [rows, kept + tokens, channels]: of each row the last ``kept`` before its padding, in memory
-    of their own. ``lengths`` are the rows' tokens; None: all."""
+    of their own. ``lengths`` are the rows' tokens; None: all.
+
+    Computed at once for a prompt: as a promise they would keep the inputs of every layer until the last has been computed.
+    """
     if lengths is None:
-        return mx.contiguous(inputs[:, -kept:])
-    ends = mx.clip(lengths, 0, inputs.shape[1] - kept)
-    return mx.take_along_axis(inputs, (ends[:, None] + mx.arange(kept))[..., None], axis=1)
+        columns = mx.contiguous(inputs[:, -kept:])
+    else:
+        ends = mx.clip(lengths, 0, inputs.shape[1] - kept)
+        columns = mx.take_along_axis(inputs, (ends[:, None] + mx.arange(kept))[..., None], axis=1)
+    if inputs.shape[1] - kept >= _FEW:
+        mx.eval(columns)
+    return columns

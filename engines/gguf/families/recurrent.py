@@ -58,14 +58,18 @@ class StateSpace:
     @property
     def scan_chunk(self) -> int:
         """Float32 numbers that a Mamba 2 layer takes while 512 tokens are read, as measured of
-        :func:`engines.gguf.state_space.state_space`."""
-        return 14 * 512 * self.inner
+        :func:`engines.gguf.state_space.state_space` and its convolution."""
+        return 512 * (14 * self.inner + 4 * self._channels)
 
     @property
     def delta_chunk(self) -> int:
         """Float32 numbers that a delta net takes while 512 tokens are read, as measured of
-        :func:`engines.gguf.delta_rule.delta_rule`."""
-        return 16 * 512 * max(self.inner, self.heads * self.state)
+        :func:`engines.gguf.delta_rule.delta_rule` and its convolution."""
+        return 512 * (16 * max(self.inner, self.heads * self.state) + 4 * self._channels)
+
+    @property
+    def _channels(self) -> int:
+        return self.inner + 2 * self.groups * self.state
 
 
 def state_space(checkpoint: Checkpoint) -> StateSpace:
