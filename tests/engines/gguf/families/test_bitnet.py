@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -11,8 +12,14 @@ from mlx.nn.layers.linear import Linear
 from mlx_lm.models import bitnet
 from mlx_lm.models.bitlinear_layers import BitLinear
 
+from engines.gguf.config import Hyperparameters
+from engines.gguf.families import FAMILIES, Checkpoint
+from engines.gguf.stand_ins.bitnet import BitMLP
+from engines.gguf.writer import CheckpointTensor
+from engines.header import read_header
 from tests.engines.gguf.families.helpers_dense import CONFIG, faint_embeddings, keys
-from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks
+from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks, write_case
+from tests.engines.gguf.helpers_tiny import apart
 
 BITNET: dict[str, Any] = CONFIG | {"model_type": "bitnet"}
 NAMES = {
@@ -80,3 +87,21 @@ CASES = [
     )
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)
+
+
+def test_the_published_2b_model_squares_its_relu(tmp_path: Path) -> None:
+    """It is told by its shape, since no key says it; its MLP is mlx-lm's."""
+    keys_of_2b = {"block_count": 30, "embedding_length": 2560, "attention.key_length": 16, "attention.value_length": 16}
+    tensors_of_2b: dict[str, CheckpointTensor] = {"token_embd.weight": ("F32", np.zeros((96, 2560), np.float32))}
+    header = read_header(write_case(tmp_path / "2b.gguf", CASES[0], tensors_of_2b, keys_of_2b))
+    plan = FAMILIES["bitnet"].plan(Checkpoint(header, Hyperparameters(header.path, "bitnet", header.metadata)))
+    assert plan.config["hidden_act"] == "relu2"
+
+    arguments: Any = bitnet.ModelArgs
+    stock = bitnet.MLP(arguments.from_dict(BITNET))
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        stock[name] = Linear(stock[name].in_features, stock[name].out_features, bias=False)
+    ours = BitMLP(stock, 96, 1e-5, "relu2")
+    ours.down_proj.norm.weight = stock.ffn_sub_norm.weight = mx.arange(96) / 48
+    x = mx.random.normal((2, 5, 64), key=mx.random.key(0))
+    assert apart(ours(x), stock(x)) < 1e-5
