@@ -175,6 +175,7 @@ CASES = [
         V2,
         metadata(V2, expert_gating_func=1) | YARN_KEYS,
         split,
+        rows=(2,),
         required=(*REQUIRED, "attention.value_length_mla"),
     ),
     Case(
@@ -209,6 +210,7 @@ CASES = [
         V3 | {"rope_scaling": YARN, "n_group": 4, "topk_group": 2},
         whole(V3_KEYS) | YARN_KEYS | {"expert_group_count": 4, "expert_group_used_count": 2},
         joined(renamed(NAMES)),
+        rows=(2,),
         required=REQUIRED,
     ),
     Case(
@@ -258,6 +260,7 @@ CASES.append(
             "attention.temperature_length": 8,
         },
         fused,
+        rows=(2,),
         required=REQUIRED,
     )
 )
