@@ -48,6 +48,9 @@ def fill(
     modules: dict[str, Any] = dict(model.named_modules())
     parameters: Any = tree_flatten(model.parameters())
     missing: dict[str, Any] = dict(parameters)
+    owned: dict[str, list[str]] = {}  # by module, the parameters it holds itself
+    for name in missing:
+        owned.setdefault(name.rpartition(".")[0], []).append(name)
     total = sum(placement.nbytes for placement in placements)
     leaves: dict[str, Any] = {}
     values: dict[str, mx.array] = {}
@@ -56,7 +59,7 @@ def fill(
         maker = _LeafMaker(header, tensors, plan, compute)
         for placement in placements:
             path = placement.module
-            filled = [name for name in missing if name == path or name.startswith(f"{path}.")]
+            filled = [name for name in owned.get(path, [path]) if name in missing]
             if not filled:
                 raise CheckpointError(
                     f"{header.path}: tensor '{placement.weight.name}' has no place beside this metadata"
