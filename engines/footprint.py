@@ -46,7 +46,8 @@ EXPERTS_SUFFIX: Final = "_exps."  # in the names of the tensors that hold all ex
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
 _BLOCK: Final = re.compile(r"blk\.(\d{1,9})\.")
 TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
-ENCODER_TOKENIZER_BYTES: Final = 300  # a token, measured: the tables of the `tokenizers` library
+ENCODER_TOKENIZER_BYTES: Final = 330  # a token, measured: the tables of the `tokenizers` library
+UNIGRAM_TOKENIZER_BYTES: Final = 860  # the same, of a unigram model
 ENCODER_TOKENS: Final = 2048  # of the text whose activations a row of the grant has room for
 
 
@@ -194,10 +195,11 @@ def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int) -> Foo
         config = HfConfig.read(Path(model.paths[0]).parent)
     static = sum(tensor.nbytes for tensor in model.header.tensors.values())
     shape = blueprint_of(model.header, config).shape
+    unigram = (model.tokenizer or "").startswith("unigram") or model.architecture in ("xlm-roberta", "camembert")
     context = min(context or shape.context, shape.context)
     row = shape.row_bytes(min(context, ENCODER_TOKENS), float_bytes)
     return Footprint(
-        static_bytes=static + shape.vocabulary * ENCODER_TOKENIZER_BYTES,
+        static_bytes=static + shape.vocabulary * (UNIGRAM_TOKENIZER_BYTES if unigram else ENCODER_TOKENIZER_BYTES),
         kv_bytes_per_token=0,
         transient_bytes=row,
         context=context,

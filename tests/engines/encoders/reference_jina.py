@@ -25,8 +25,7 @@ class _Reference:
 
     def linear(self, name: str, x: np.ndarray) -> np.ndarray:
         product: np.ndarray = x @ self.weights[f"{name}.weight"].T
-        product += self.weights.get(f"{name}.bias", np.zeros(1))
-        return product
+        return np.add(product, self.weights.get(f"{name}.bias", np.zeros(1)))
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
         spread = np.sqrt(x.var(axis=-1, keepdims=True) + CONFIGS["jina"]["layer_norm_eps"])
