@@ -261,7 +261,7 @@ def _ticks_left(reading: Reading, bytes_tick: float) -> float:
     headroom = reading.headroom_bytes
     if headroom is None or (reading.demand_bytes is not None and reading.demand_bytes <= headroom):
         return math.inf
-    if headroom <= 0:
+    if headroom < 0 or (headroom == 0 and not (reading.grant_ends_first and reading.step_bytes)):
         return 0.0
     if reading.step_bytes > headroom:
         return reading.step_ticks

@@ -103,6 +103,20 @@ class Cohorts:
             self._ends = self.version, self.lengths(lambda row: row.lengths.end)
         return [*self._ends[1]]
 
+    def next_step(self) -> tuple[int, int, int] | None:
+        """Of the batch whose caches take the next step: the ticks until then, its rows, and the tokens allocated for each now.
+
+        A row that ends before makes no step; None where none will.
+        """
+        steps = []
+        for batch, ends in zip(self.batches, self.ends, strict=True):
+            lengths = [*map(len, batch.tokens)]
+            allocated = -(-max(lengths) // KV_STEP) * KV_STEP
+            ticks = [allocated - length for length, end in zip(lengths, ends, strict=True) if end > allocated]
+            if ticks:
+                steps.append((min(ticks), len(lengths), allocated))
+        return min(steps, default=None)
+
     # --- joining ---
 
     def join(self, rows: Sequence[Row], cache: list[Any], batch: DecodingBatch | None, events: list[RowEvent]) -> None:

@@ -144,10 +144,12 @@ class MemoryWatch:
         headroom = device if self._device_short else granted
         if headroom is None or self._demand <= headroom:
             return Reading(self._grown, headroom, self._demand, grant_ends_first=not self._device_short)
-        batch_bytes = admission.cost.batch_bytes
-        depth, rows = min(((batch[0], len(batch)) for batch in running.held()), key=lambda batch: -batch[0] % KV_STEP)
-        step_bytes = batch_bytes([depth + KV_STEP] * rows) - batch_bytes([depth] * rows)
-        return Reading(self._grown, headroom, self._demand, step_bytes, -depth % KV_STEP, not self._device_short)
+        step_bytes = step_ticks = 0
+        if step := running.cohorts.next_step():
+            batch_bytes = admission.cost.batch_bytes
+            step_ticks, rows, allocated = step
+            step_bytes = batch_bytes([allocated + KV_STEP] * rows) - batch_bytes([allocated] * rows)
+        return Reading(self._grown, headroom, self._demand, step_bytes, step_ticks, not self._device_short)
 
     def shed(self) -> None:
         """Gives back what nobody needs to go on."""

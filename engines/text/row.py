@@ -70,16 +70,18 @@ class Row:
         return RowLengths(self.least_tokens, self.expected_tokens, len(self.tokens) + self.max_tokens, self.most_tokens)
 
     def resuming(self, tokens: tuple[int, ...], waits_until: float | None) -> Row:
-        """The row with what it has drawn so far as its prompt. ``waits_until`` is set where it was alone."""
+        """The row with what it has drawn so far as its prompt. ``waits_until`` is set where it was alone.
+
+        It is projected to grow as an answer without ``max_tokens``, or it would soon have to give way again.
+        """
         length = len(tokens) + 1
         end = len(self.tokens) + self.max_tokens
-        expected = max(self.expected_tokens, length)
         return replace(
             self,
             tokens=tokens,
             max_tokens=end - len(tokens),
             least_tokens=max(self.least_tokens, length),
-            expected_tokens=expected if waits_until is None else max(expected, min(end, len(tokens) + OPEN_ANSWER)),
+            expected_tokens=max(self.expected_tokens, length, min(end, len(tokens) + OPEN_ANSWER)),
             answered=self.answered + len(tokens) - len(self.tokens),
             scores_prompt=False,
             resumed=True,

@@ -215,3 +215,23 @@ def test_a_full_grant_makes_rows_give_way_and_fails_none() -> None:
     assert batcher.watch.preemptions > 0 and batcher.watch.failures == 0
     for row in rows:
         assert tokens_of(events, row.id) == continue_alone(model, row)
+
+
+def test_what_a_long_prompt_takes_is_no_growth_and_makes_nobody_give_way() -> None:
+    model = stock_model("llama")
+    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
+    rows = [
+        replace(make_row(i, prompt(5, i), 5000, endless), least_tokens=6, expected_tokens=300) for i in range(2)
+    ]  # they may yet take more than there is
+    batcher = make_batcher(model, chunk=300, grant=8192)
+    for row in rows:
+        batcher.submit(row)
+    bands = set[str]()
+    for _ in range(60):
+        batcher.step()
+    batcher.submit(make_row(2, prompt(2500, 2), 10))
+    events = list[RowEvent]()
+    while not any(isinstance(event, RowToken) and event.id == 2 and event.finish for event in events):
+        events += batcher.step()
+        bands.add(batcher.watch.governor.band)
+    assert bands == {"green"} and batcher.watch.preemptions == 0

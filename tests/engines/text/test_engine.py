@@ -20,6 +20,7 @@ from engines.wire import (
     Finished,
     GrowRequest,
     InfillPrompt,
+    PriorityCounts,
     Sampling,
     TextDelta,
     TextPrompt,
@@ -424,3 +425,41 @@ def test_close_cancels_what_runs_and_frees_its_caches() -> None:
         (3, "cancelled"),
     ]
     assert not engine.busy
+
+
+# --- scheduling ---
+
+
+def test_the_width_is_what_the_grant_holds_and_follows_it() -> None:
+    engine = script_engine(["x"] * 50, context=1000, width=4, grant=2500)  # a row of 1000 tokens takes 1024 bytes
+    assert engine.info.width == 2
+    assert [(row.rows, row.tokens) for row in engine.capacity[:3]] == [(1, 1000), (2, 1000), (4, 512)]
+    engine.set_grant(100_000)
+    assert engine.info.width == engine.scheduling().width == 4
+    assert script_engine(["x"], grant=None).capacity == ()
+
+
+def test_a_better_class_of_requests_is_served_first_and_counted_apart() -> None:
+    engine = script_engine(["x"] * 50, width=1)
+    for request_id, priority in enumerate(("normal", "batch", "interactive"), start=1):
+        submit(engine, request_id, ask(max_tokens=2, priority=priority))
+    waiting = engine.scheduling()
+    assert waiting.by_priority == PriorityCounts(interactive=1, normal=1, batch=1) and waiting.waiting == 3
+    admitted = [event.request_id for event in run(engine) if isinstance(event, Admitted)]
+    assert admitted == [3, 1, 2]
+    told = engine.scheduling()
+    assert (told.queue_wait.count, told.ttft.count, told.inter_token.count) == (3, 3, 3)
+    assert (told.waiting, told.decoding, told.cohorts, told.frontier_tokens) == (0, 0, 0, 0)
+
+
+def test_shedding_lets_a_prompt_go_that_is_kept_for_siblings() -> None:
+    engine = real_engine()
+    prompt = TokenPrompt(tokens=tuple(range(20)))
+    submit(engine, 1, ask(max_tokens=90, prompt=prompt, siblings=7))
+    submit(engine, 2, ask(max_tokens=90, prompt=prompt, siblings=7))
+    submit(engine, 3, ask(max_tokens=90, prompt=prompt, siblings=7))  # for whom there is no place, so that it is kept
+    while not any(isinstance(event, TextDelta) for event in engine.step()):
+        pass
+    held = engine.memory().kv
+    engine.shed(1)
+    assert 0 < engine.memory().kv < held and engine.scheduling().sheds == 1
