@@ -253,9 +253,8 @@ class BatchEngine(ABC):
     def _limits(self, length: int) -> BatchLimits:
         tokens = self._pace.tokens
         if self._grant:
-            tokens = min(
-                tokens, self._grant // max(1, self._encoder.shape.row_bytes(length, self._float_bytes)) * length
-            )
+            rows = self._grant // 2 // self._encoder.shape.row_bytes(length, self._float_bytes)
+            tokens = min(tokens, rows * length)
         return BatchLimits(rows=self._info.width, places=tokens)
 
     def _advance(self, batch: _Batch, events: list[Event]) -> None:
@@ -336,6 +335,6 @@ class BatchEngine(ABC):
         return low
 
     def _bound_cache(self) -> None:
-        """MLX's unused buffers count in the grant."""
-        if self._grant is not None and mx.get_cache_memory() > self._grant:
+        """MLX's unused buffers count in the grant: half of it is theirs, half that of batches of several rows."""
+        if self._grant is not None and mx.get_cache_memory() > self._grant // 2:
             mx.clear_cache()

@@ -25,13 +25,13 @@ class _Reference:
 
     def linear(self, name: str, x: np.ndarray) -> np.ndarray:
         product: np.ndarray = x @ self.weights[f"{name}.weight"].T
-        return np.add(product, self.weights.get(f"{name}.bias", np.zeros(1)))
+        biased: np.ndarray = product + self.weights.get(f"{name}.bias", np.zeros(1))
+        return biased
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
         spread = np.sqrt(x.var(axis=-1, keepdims=True) + CONFIGS["jina"]["layer_norm_eps"])
-        return (x - x.mean(axis=-1, keepdims=True)) / spread * self.weights[f"{name}.weight"] + self.weights[
-            f"{name}.bias"
-        ]
+        even: np.ndarray = (x - x.mean(axis=-1, keepdims=True)) / spread
+        return even * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def features(self, ids: Sequence[int], types: Sequence[int]) -> np.ndarray:
         words, kinds = (self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type"))
