@@ -87,11 +87,15 @@ class Connection(RequestReader):
         super().resume_writing()
 
     def watch(self, on_lost: Callable[[], None]) -> None:
-        """Calls it once, when the connection is lost; soon, if it is."""
+        """Calls it once, when the connection is lost; soon, if it is. To be called when the request's body has been read."""
         if self._lost:
             self.loop.call_soon(on_lost)
-        else:
-            self._watchers.add(on_lost)
+            return
+        self._watchers.add(on_lost)
+        # uvicorn stops reading at 64 KiB of a body, until the next ``receive``: what came last may have left it so, and who does
+        # not read does not hear that the client has gone.
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     def unwatch(self, on_lost: Callable[[], None]) -> None:
         """Idempotent."""

@@ -127,14 +127,17 @@ def stuck(residency: FakeResidency) -> asyncio.Event:
     return begun
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/api/embed"])
-async def test_client_that_leaves_ends_the_work_and_the_lease(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/v1/embeddings", 1), ("/api/embed", 1), ("/v1/embeddings", 150_000)],  # the last has a body of many reads
+)
+async def test_client_that_leaves_ends_the_work_and_the_lease(path: str, words: int) -> None:
     residency = FakeResidency()
     begun = stuck(residency)
     app = make_app(residency)
     async with serving(app) as served, asyncio.timeout(BOUND_S):
         _, writer = await served.connect()
-        writer.write(post(path, BODY))
+        writer.write(post(path, {**BODY, "input": ["a " * words, "b"]}))
         await begun.wait()
         writer.close()
         (lease,) = residency.leases
