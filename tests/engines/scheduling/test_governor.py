@@ -98,6 +98,14 @@ def test_a_step_that_will_not_fit_counts_from_when_it_comes() -> None:
     assert memory.tick(5, demand_bytes=500, step_bytes=101, step_ticks=ORANGE - 1) == "orange"
 
 
+def test_a_full_grant_lasts_until_its_next_step_and_a_full_device_does_not() -> None:
+    governor = Governor()
+    governor.observe(Reading(0, 0, 500, step_bytes=100, step_ticks=50, grant_ends_first=True), 0.0)
+    assert governor.ticks_left == 50
+    governor.observe(Reading(0, 0, 500, step_bytes=100, step_ticks=50), 0.1)
+    assert governor.ticks_left == 0
+
+
 def test_a_step_that_has_just_come_does_not_hasten_the_next() -> None:
     """Rows that grow by 2560 bytes each 256 ticks; the third step will not fit, and there is time until it comes."""
     memory = Memory(limit=3 * 2560 - 1, growth=0, used=0)
