@@ -264,13 +264,14 @@ def _scaled_ropes(rope: ScaledRope, plan: Plan) -> dict[str, Any]:
 
 
 def _factored_ropes(header: GgufHeader, tensors: TensorFile, factors: RopeFactors, plan: Plan) -> dict[str, Any]:
-    info = header.tensors[factors.tensor]
-    if info.shape != (factors.dims // 2,) or info.type.name != "F32":
+    info, used = header.tensors[factors.tensor], factors.dims // 2
+    stored = used if factors.stored is None else factors.stored
+    if info.shape != (stored,) or info.type.name != "F32":
         raise CheckpointError(
-            f"{header.path}: tensor '{info.name}' is {info.type.name} {list(info.shape)}, not F32 [{factors.dims // 2}]"
+            f"{header.path}: tensor '{info.name}' is {info.type.name} {list(info.shape)}, not F32 [{stored}]"
         )
     rope = FactoredRoPE(
-        tensors.floats(info.name),
+        tensors.floats(info.name)[:used],
         dims=factors.dims,
         base=factors.base,
         traditional=factors.traditional,

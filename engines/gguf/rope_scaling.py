@@ -22,6 +22,7 @@ class RopeFactors:
     magnitude: float = 1.0
     module: str = "model.layers.{i}.self_attn.rope"  # whose place it takes
     only: str | None = None  # the set of layers of the plan that it rotates; None: all
+    stored: int | None = None  # factors in the tensor, of which the first are used; None: just dims / 2
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,14 @@ from engines.gguf.families.phimoe import PHIMOE
 from engines.gguf.families.qwen2moe import QWEN2MOE
 from engines.gguf.families.qwen3moe import QWEN3MOE
 from engines.gguf.families.qwen_vl import QWEN3VLMOE
+from engines.gguf.families.step35 import STEP35
 
 __all__ = ["FAMILIES", "REFUSED"]
 
 FAMILIES: Final[tuple[Family, ...]] = (
     QWEN2MOE,
     QWEN3MOE,
+    STEP35,
     QWEN3VLMOE,
     GPT_OSS,
     DEEPSEEK,
@@ -73,6 +75,5 @@ REFUSED: Final[dict[str, str]] = {
     "minimax-m3": _NOT_FITTED,
     "rnd1": _DIFFUSION,
     "smallthinker": _NO_CLASS,
-    "step35": f"{_NOT_FITTED}, whose heads differ between windowed layers and others",
 }
 """Architectures of this kind that cannot be run: why, as the rest of a sentence that begins "is not supported: "."""
