@@ -21,7 +21,7 @@ _FLOATS = quant_type("F32")
 
 def chunk_size(tokens: int) -> int:
     """Tokens a chunk, for a text of so many."""
-    return min(tokens, _CPU_CHUNK if mx.default_device() == mx.cpu else _GPU_CHUNK)
+    return min(tokens, _CPU_CHUNK if mx.default_device().type == mx.DeviceType.cpu else _GPU_CHUNK)
 
 
 def in_chunks(array: mx.array, size: int) -> mx.array:

@@ -25,7 +25,7 @@ def convolved(conv: Any, inputs: mx.array) -> mx.array:
     ``nn.Conv1d`` without padding."""
     weight = conv["weight"]  # [channels, taps, 1]
     tokens = inputs.shape[1] - weight.shape[1] + 1
-    if mx.default_device() != mx.cpu or tokens < _FEW:
+    if mx.default_device().type != mx.DeviceType.cpu or tokens < _FEW:
         out = conv(inputs)
     else:
         out = inputs[:, :tokens] * weight[:, 0, 0]
