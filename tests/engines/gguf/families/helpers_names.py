@@ -1,15 +1,14 @@
-"""Renames a stock model's weights as the converter does, by gguf-py's own map of Hugging Face's names where that has them."""
+"""Renames a stock model's weights as the converter does."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 
-import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "by_map", "matrix_of_convolution", "minus_exp", "renamed"]
+__all__ = ["Array", "matrix_of_convolution", "minus_exp", "renamed"]
 
 Array = NDArray[np.float32]
 
@@ -27,13 +26,6 @@ def renamed(weights: Mapping[str, Array], names: Mapping[str, str]) -> Iterator[
             yield names[name], name, value
         else:
             yield f"blk.{match[1]}.{names[match[2]]}", match[2], value
-
-
-def by_map(architecture: gguf.MODEL_ARCH, layers: int, name: str) -> str:
-    """The GGUF name of a Hugging Face name."""
-    found = gguf.get_tensor_name_map(architecture, layers).get_name(name, try_suffixes=(".weight", ".bias"))
-    assert found is not None, name
-    return found
 
 
 def matrix_of_convolution(weight: Array) -> Array:
