@@ -17,6 +17,7 @@ from engines.gguf.families.gpt_oss import GPT_OSS
 from engines.gguf.families.granitemoe import GRANITEMOE
 from engines.gguf.families.hunyuan_moe import HUNYUAN_MOE
 from engines.gguf.families.llama4 import LLAMA4
+from engines.gguf.families.mimo2 import MIMO2
 from engines.gguf.families.minimax_m2 import MINIMAX_M2
 from engines.gguf.families.olmoe import OLMOE
 from engines.gguf.families.phimoe import PHIMOE
@@ -31,6 +32,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN2MOE,
     QWEN3MOE,
     STEP35,
+    MIMO2,
     QWEN3VLMOE,
     GPT_OSS,
     DEEPSEEK,
@@ -70,7 +72,6 @@ REFUSED: Final[dict[str, str]] = {
     "kimi-k3": _NOT_FITTED,
     "laguna": _NOT_FITTED,
     "llada-moe": _DIFFUSION,
-    "mimo2": f"{_NOT_FITTED}, whose heads differ between windowed layers and others",
     "minimax-01": _NO_CLASS,
     "minimax-m3": _NOT_FITTED,
     "rnd1": _DIFFUSION,
