@@ -139,3 +139,25 @@ def small_llama(extra: Sequence[bytes] = (), tensors: Sequence[Tensor] | None = 
             Tensor("blk.1.attn_q.weight", (64, 64), GgmlType.F16),
         ]
     return gguf(pairs, tensors)
+
+
+WHOLE_LLAMA = [
+    Tensor("token_embd.weight", (64, 4), GgmlType.Q8_0),
+    Tensor("output_norm.weight", (64,)),
+    *(
+        Tensor(f"blk.{layer}.{name}.weight", dims, kind)
+        for layer in range(2)
+        for name, dims, kind in (
+            ("attn_norm", (64,), GgmlType.F32),
+            ("attn_q", (64, 64), GgmlType.Q4_0),
+            ("attn_k", (64, 32), GgmlType.Q4_0),
+            ("attn_v", (64, 32), GgmlType.Q8_0),
+            ("attn_output", (64, 64), GgmlType.Q4_0),
+            ("ffn_norm", (64,), GgmlType.F32),
+            ("ffn_gate", (64, 128), GgmlType.Q4_0),
+            ("ffn_up", (64, 128), GgmlType.Q4_0),
+            ("ffn_down", (128, 64), GgmlType.F16 if layer else GgmlType.Q4_0),
+        )
+    ),
+]
+"""All tensors that the model of :func:`small_llama` needs to run; its own are fewer."""

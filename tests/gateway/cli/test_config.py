@@ -10,7 +10,7 @@ import pytest
 
 from engines.header import GgufValueType
 from gateway.cli import main
-from tests.engines.helpers_gguf_bytes import pair, small_llama
+from tests.engines.helpers_gguf_bytes import WHOLE_LLAMA, pair, small_llama
 
 SIM = 'source: "sim:", simulate: {weights: 1MiB}'
 
@@ -79,15 +79,20 @@ def test_check_of_what_is_no_registry(path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_check_reads_the_files_that_are_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (path.parent / "good.gguf").write_bytes(small_llama())
+    (path.parent / "good.gguf").write_bytes(small_llama(tensors=WHOLE_LLAMA))
     (path.parent / "torn.gguf").write_bytes(small_llama()[:100])
-    sources = ("good.gguf", "torn.gguf", "none.gguf", "hf:org/no-such-repo@main/x.gguf")
+    (path.parent / "short.gguf").write_bytes(small_llama(tensors=WHOLE_LLAMA[1:]))
+    sources = ("good.gguf", "torn.gguf", "none.gguf", "hf:org/no-such-repo@main/x.gguf", "short.gguf")
     models = "\n".join(f"  - {{id: m{i}, source: {json.dumps(source)}}}" for i, source in enumerate(sources))
     status, _, report = check(path, f"models:\n{models}", capsys)
     assert status == 1
     told = {problem["key"]: problem["message"] for problem in report["problems"]}
-    assert list(told) == ["models[1].source", "models[2].source", "models[3].source"]
+    assert list(told) == [f"models[{i}].source" for i in (1, 2, 3, 4)]
     assert "torn.gguf" in told["models[1].source"] and "no such file" in told["models[2].source"]
+    assert (
+        told["models[4].source"]
+        == f"{path.parent / 'short.gguf'}: tensor 'token_embd.weight' is missing or not a matrix"
+    )
     status, lines, _ = check(path, "profiles: {p: {chat_template: none.jinja}}", capsys)
     assert status == 1 and lines[0].startswith("profiles.p.chat_template: ") and "no such file" in lines[0]
 
@@ -106,7 +111,7 @@ def test_check_says_what_a_start_would_stumble_over(path: Path, capsys: pytest.C
 
 def test_check_warns_of_what_is_hardly_meant(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metadata = [pair("general.sampling.temp", GgufValueType.FLOAT32, 9.0)]
-    (path.parent / "m.gguf").write_bytes(small_llama(metadata))
+    (path.parent / "m.gguf").write_bytes(small_llama(metadata, WHOLE_LLAMA))
     text = (
         "memory: {budget: 1000TiB}\nprofiles: {p: {}}\nmodels: [{id: a, source: m.gguf, aliases: [b]}]\n"
         "rules: [{match: [a, b], profile: p}, {match: 'c*', profile: p}, {match: '?', profile: p}]"

