@@ -7,6 +7,17 @@ from engines.gguf.quants.base import QuantType
 from engines.gguf.quants.bf16 import BF16
 from engines.gguf.quants.f16 import F16
 from engines.gguf.quants.f32 import F32
+from engines.gguf.quants.iq1_m import IQ1_M
+from engines.gguf.quants.iq1_s import IQ1_S
+from engines.gguf.quants.iq2_s import IQ2_S
+from engines.gguf.quants.iq2_xs import IQ2_XS
+from engines.gguf.quants.iq2_xxs import IQ2_XXS
+from engines.gguf.quants.iq3_s import IQ3_S
+from engines.gguf.quants.iq3_xxs import IQ3_XXS
+from engines.gguf.quants.iq4_nl import IQ4_NL
+from engines.gguf.quants.iq4_xs import IQ4_XS
+from engines.gguf.quants.mxfp4 import MXFP4
+from engines.gguf.quants.nvfp4 import NVFP4
 from engines.gguf.quants.q2_k import Q2_K
 from engines.gguf.quants.q3_k import Q3_K
 from engines.gguf.quants.q4_0 import Q4_0
@@ -17,6 +28,8 @@ from engines.gguf.quants.q5_1 import Q5_1
 from engines.gguf.quants.q5_k import Q5_K
 from engines.gguf.quants.q6_k import Q6_K
 from engines.gguf.quants.q8_0 import Q8_0
+from engines.gguf.quants.tq1_0 import TQ1_0
+from engines.gguf.quants.tq2_0 import TQ2_0
 
 __all__ = ["QUANT_TYPES", "quant_type"]
 
@@ -31,6 +44,19 @@ QUANT_TYPES: tuple[QuantType, ...] = (
     Q5_0(),
     Q5_1(),
     Q8_0(),
+    IQ4_NL(),
+    IQ4_XS(),
+    IQ3_S(),
+    IQ3_XXS(),
+    IQ2_S(),
+    IQ2_XS(),
+    IQ2_XXS(),
+    IQ1_S(),
+    IQ1_M(),
+    TQ1_0(),
+    TQ2_0(),
+    MXFP4(),
+    NVFP4(),
     F16(),
     BF16(),
     F32(),

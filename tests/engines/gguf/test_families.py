@@ -59,8 +59,16 @@ def test_logits_of_f32_equal_stock(family: str, tied: bool, tmp_path: Path) -> N
     assert logits_apart(tiny, tmp_path / "f32.gguf") < TOLERANCE
 
 
-@pytest.mark.parametrize("family", TINY_FAMILIES)
-@pytest.mark.parametrize("quant", [quant.name for quant in QUANT_TYPES])
+# Every type once, the usual ones with every family.
+@pytest.mark.parametrize(
+    ("family", "quant"),
+    [
+        (family, quant.name)
+        for family in TINY_FAMILIES
+        for quant in QUANT_TYPES
+        if family == "llama" or quant.name[0] in "QFB"
+    ],
+)
 def test_logits_of_quantised_equal_stock_on_dequantised_weights(family: str, quant: str, tmp_path: Path) -> None:
     assert logits_apart(tiny_model(family, quant=quant), tmp_path / "quantised.gguf") < SUMS_IN_ANOTHER_ORDER
 

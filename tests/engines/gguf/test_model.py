@@ -201,10 +201,10 @@ def test_rotary_tables_of_early_converters_are_skipped(llama: TinyModel, tmp_pat
 
 
 def test_quant_type_without_a_reader_is_named(llama: TinyModel, tmp_path: Path) -> None:
-    blocks = np.zeros((768, 136), np.uint8)
-    tensors: dict[str, CheckpointTensor] = {"blk.0.attn_q.weight": ("IQ4_XS", blocks)}
+    blocks = np.zeros((768, 320), np.uint8)
+    tensors: dict[str, CheckpointTensor] = {"blk.0.attn_q.weight": ("Q8_1", blocks)}
     message = refused(llama, tmp_path / "iq.gguf", UnsupportedModel, tensors=tensors)
-    assert "IQ4_XS" in message
+    assert "Q8_1" in message
     assert "blk.0.attn_q.weight" in message
 
 

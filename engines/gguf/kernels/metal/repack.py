@@ -1,7 +1,8 @@
 """K-quant blocks as MLX's affine format: weight = scale × code + bias, a scale and a bias for each 32 weights.
 
 Types whose groups are of 32 keep their codes; only their scales are rounded, to the dtype that is asked for (float32: exact).
-The others (Q2_K, Q3_K, Q6_K: groups of 16, which the format does not have) are quantised anew with bits to spare. Memory is
+The others (Q2_K, Q3_K, Q6_K, IQ2_S, IQ2_XS, IQ1_M, NVFP4: groups of 16, which the format does not have) are quantised anew with
+bits to spare. Codes of IQ types are what their grids say, of up to 8 bits. Memory is
 what it costs: with float16 scales a weight takes its bits and one more, 5.0 bits for Q4_K where the block takes 4.5.
 """
 
@@ -26,8 +27,17 @@ _KEPT: Final = {
     "Q8_0": (8, 128),
     "Q4_K": (4, 0),
     "Q5_K": (5, 0),
+    "IQ4_NL": (8, 127),
+    "IQ4_XS": (8, 127),
+    "IQ3_S": (5, 15),
+    "IQ3_XXS": (8, 62),
+    "IQ2_XXS": (8, 43),
+    "IQ1_S": (5, 9),
+    "TQ1_0": (2, 1),
+    "TQ2_0": (2, 1),
+    "MXFP4": (5, 12),
 }
-_ANEW: Final = {"Q2_K": 6, "Q3_K": 8, "Q6_K": 8}
+_ANEW: Final = {"Q2_K": 6, "Q3_K": 8, "Q6_K": 8, "IQ2_S": 8, "IQ2_XS": 8, "IQ1_M": 8, "NVFP4": 8}
 _TILE_WEIGHTS = 1 << 20  # taken apart at a time: eight bytes a weight and more are in flight
 
 

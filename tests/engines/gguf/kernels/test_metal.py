@@ -15,7 +15,10 @@ from engines.gguf.quants import QUANT_TYPES, BlockType, quant_type
 from tests.engines.gguf.helpers_blocks import random_blocks
 
 BLOCK_TYPES = [quant for quant in QUANT_TYPES if isinstance(quant, BlockType)]
-EXACT = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K")
+EXACT = (
+    *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XXS"),
+    *("IQ1_S", "TQ1_0", "TQ2_0", "MXFP4"),
+)
 Q4_K = quant_type("Q4_K")
 
 
