@@ -9,7 +9,7 @@
 //   load(p, t, left)   reads the lane's part of the unit at p; `left` blocks of the row remain
 //   ready(t)           works out scales and offsets, once the loads have arrived
 //   piece(i, w)        8 weights, times KQ_SCALE, as four pairs of float16
-//   weight(row, column) one weight in float32, from scalar.h
+//   weight(row, column) one weight in float32, from scalar.h or octets.h
 //
 // Codes become float16 by their bits: 0x6400 | code is 1024 + code, exactly. Scales are applied in float16, at KQ_SCALE times
 // their value so that small ones keep their precision.
@@ -19,9 +19,11 @@
 
 #define KQ_FN __device__ __forceinline__
 #define KQ_BYTES const unsigned char*
+#define KQ_TABLE static __device__ const
 KQ_FN float kq_half_bits(unsigned short bits) { return __half2float(__ushort_as_half(bits)); }
+KQ_FN float kq_float_bits(unsigned int bits) { return __uint_as_float(bits); }
 
-#include "../source/scalar.h"
+#include "../source/octets.h"
 
 typedef unsigned int kq_u32;
 
@@ -33,7 +35,7 @@ constexpr bool kq_same<A, A> = true;
 
 #define KQ_SCALE 64.0f
 
-// COUNT little-endian words at p, whose address is a multiple of ALIGN. Where that is 2 and the address a multiple of 4, the
+// COUNT little-endian words at p, whose address is a multiple of ALIGN. Where that is 1 or 2 and the address a multiple of 4, the
 // word that follows is not read: it may be past the end of the array.
 template <int ALIGN, int COUNT>
 KQ_FN void kq_words(KQ_BYTES p, kq_u32 (&out)[COUNT]) {
@@ -50,9 +52,10 @@ KQ_FN void kq_words(KQ_BYTES p, kq_u32 (&out)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) out[i] = reinterpret_cast<const kq_u32*>(p)[i];
   } else {
+    constexpr int ODD = ALIGN == 1 ? 3 : 2;
     size_t address = reinterpret_cast<size_t>(p);
-    const kq_u32* aligned = reinterpret_cast<const kq_u32*>(p - (address & 2));
-    kq_u32 shift = (address & 2) * 8, low = aligned[0];
+    const kq_u32* aligned = reinterpret_cast<const kq_u32*>(p - (address & ODD));
+    kq_u32 shift = (address & ODD) * 8, low = aligned[0];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
       kq_u32 high = i + 1 < COUNT || shift ? aligned[i + 1] : 0;

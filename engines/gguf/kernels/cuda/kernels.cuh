@@ -1,6 +1,7 @@
 // All that a kernel's body calls.
 
 #include "blocks.cuh"
+#include "looked_up.cuh"
 #include "instructions.cuh"
 #include "accumulate.cuh"
 #include "product.cuh"

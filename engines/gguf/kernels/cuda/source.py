@@ -11,10 +11,11 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from engines.gguf.kernels.source import inlined
+
 __all__ = ["digest", "included", "whole"]
 
 _ROOT = "kernels.cuh"
-_INCLUDE = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
 def included() -> str | None:
@@ -29,21 +30,10 @@ def included() -> str | None:
 @cache
 def whole() -> str:
     """All device source as one text, each file in place of its include: there is no search path."""
-    return _text(files(__package__).joinpath(_ROOT).read_text(encoding="utf-8"))
+    return inlined(__package__, _ROOT)
 
 
 @cache
 def digest() -> str:
     """12 characters that change with the source."""
     return hashlib.sha256(whole().encode()).hexdigest()[:12]
-
-
-def _text(source: str) -> str:
-    return _INCLUDE.sub(lambda match: _text(_read(match[1])), source)
-
-
-def _read(name: str) -> str:
-    """A file of this folder, or the one that CUDA and Metal share."""
-    folder, _, base = name.rpartition("/")
-    package = "engines.gguf.kernels.source" if folder == "../source" else __package__
-    return files(package).joinpath(base).read_text(encoding="utf-8")

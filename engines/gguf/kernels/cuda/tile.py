@@ -23,6 +23,11 @@ _ALIGNMENT = {
     "Q5_0": 2,
     "Q5_1": 8,
     "Q8_0": 2,
+    "IQ4_NL": 2,
+    "IQ4_XS": 8,
+    # Read byte by byte, or shifted out of words whatever the address.
+    **dict.fromkeys(("MXFP4", "NVFP4", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS"), 1),
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0"), 1),
 }
 
 

@@ -1,4 +1,4 @@
-"""Kernels of our own for Apple GPUs, one source for every type: ``../source/scalar.h`` reads a weight.
+"""Kernels of our own for Apple GPUs, one source for every type: ``../source`` reads a weight.
 
 ``multiply``: a SIMD group of 32 lanes takes a row of weights and up to 8 rows of activations; lanes take columns in turn, so
 that neighbours read neighbouring bytes, and their sums are added at the end. ``dequantize``: a thread a weight.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, cast
 
 import mlx.core as mx
 
+from engines.gguf.kernels.source import inlined
 from engines.gguf.quants import QuantType
 
 __all__ = ["MOST_ROWS", "dequantize", "multiply"]
@@ -20,6 +20,7 @@ __all__ = ["MOST_ROWS", "dequantize", "multiply"]
 MOST_ROWS: Final = 8
 """Rows of activations that ``multiply`` takes at once."""
 
+_SOURCE = "engines.gguf.kernels.source"
 _LANES = 32
 _GROUPS = 4  # SIMD groups, so rows of weights, a thread group
 _THREADS = 256
@@ -27,7 +28,9 @@ _THREADS = 256
 _PRELUDE = """
 #define KQ_FN inline
 #define KQ_BYTES const device unsigned char*
+#define KQ_TABLE constant
 inline float kq_half_bits(unsigned short bits) { return float(as_type<half>(bits)); }
+inline float kq_float_bits(unsigned int bits) { return as_type<float>(bits); }
 """
 
 _MULTIPLY = """
@@ -87,9 +90,12 @@ def dequantize(blocks: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
 
 @cache
 def _kernel(job: str, body: str, inputs: tuple[str, ...], name: str, quant: QuantType) -> Callable[..., Any]:
-    scalar = files("engines.gguf.kernels.source").joinpath("scalar.h").read_text(encoding="utf-8")
+    read = f"kq_{name.lower()}"
+    source = inlined(_SOURCE, "scalar.h")
+    if f"float {read}(" not in source:
+        source = inlined(_SOURCE, "octets.h")  # with tables that others need not carry
     for word, value in (
-        ("READ", f"kq_{name.lower()}"),
+        ("READ", read),
         ("BLOCK_BYTES", str(quant.block_bytes)),
         ("BLOCK_SIZE", str(quant.block_size)),
     ):
@@ -99,7 +105,7 @@ def _kernel(job: str, body: str, inputs: tuple[str, ...], name: str, quant: Quan
         input_names=list(inputs),
         output_names=["out"],
         source=body,
-        header=_PRELUDE + scalar,
+        header=_PRELUDE + source,
     )
     return cast(Callable[..., Any], made)
 

@@ -1,4 +1,4 @@
-// One weight of each quant type from a row's bytes, in the C that CUDA and Metal share.
+// One weight of a quant type from a row's bytes, in the C that CUDA and Metal share.
 //
 // The including source defines KQ_FN (how a device function is declared), KQ_BYTES (pointer to bytes of device memory) and
 // kq_half_bits(unsigned short), the float of a float16's bits. Layouts are documented in engines/gguf/quants.

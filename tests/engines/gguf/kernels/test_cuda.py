@@ -9,14 +9,16 @@ import pytest
 from engines.gguf.experts import KQuantMultiLinear, KQuantSwitchLinear
 from engines.gguf.kernels.cuda import CudaBackend, launch
 from engines.gguf.layers import KQuantEmbedding
-from engines.gguf.quants import QUANT_TYPES, QuantType, quant_type
+from engines.gguf.quants import QUANT_TYPES, BlockType, QuantType, quant_type
 from tests.engines.gguf.helpers_blocks import random_blocks
 
 pytestmark = pytest.mark.skipif(not mx.cuda.is_available(), reason="no CUDA device")
 
-BLOCK_TYPES = [quant for quant in QUANT_TYPES if quant.name.startswith("Q")]
+BLOCK_TYPES = [quant for quant in QUANT_TYPES if isinstance(quant, BlockType)]
+FLOAT_TYPES = [quant for quant in QUANT_TYPES if not isinstance(quant, BlockType)]
 DTYPES = {"float16": (mx.float16, 2e-3), "bfloat16": (mx.bfloat16, 4e-3), "float32": (mx.float32, 2e-3)}
 Q4_K, Q6_K, Q8_0 = map(quant_type, ("Q4_K", "Q6_K", "Q8_0"))
+LARGE = [Q4_K, Q6_K, Q8_0, *map(quant_type, ("IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_S", "NVFP4"))]
 
 
 def ident(quant: QuantType) -> str:
@@ -52,7 +54,7 @@ def test_product_is_the_exact_weights_product_at_every_number_of_rows(quant: Qua
     for rows, columns in (
         (1003, 2048),
         (37, 9 * quant.block_size),
-        (130, 13 * 256 if quant.block_size == 256 else 672),
+        (130, 13 * 256 if quant.block_size == 256 else 704),
     ):
         raw = random_blocks(quant, rows, columns, seed=int(fresh().integers(1 << 30)))
         blocks, weights = mx.array(raw), exact(raw, quant)
@@ -63,7 +65,7 @@ def test_product_is_the_exact_weights_product_at_every_number_of_rows(quant: Qua
             assert error(got, wide(x) @ weights.T) < bound, (rows, columns, m)
 
 
-@pytest.mark.parametrize("quant", [Q4_K, Q6_K, Q8_0], ids=ident)
+@pytest.mark.parametrize("quant", LARGE, ids=ident)
 def test_many_rows_of_weights_take_the_kernels_for_large_matrices(quant: QuantType) -> None:
     raw = random_blocks(quant, 8208, 1024, seed=int(fresh().integers(1 << 30)))
     blocks, weights = mx.array(raw), exact(raw, quant)
@@ -91,7 +93,7 @@ def test_product_with_the_weights_untransposed(quant: QuantType, dtype: str) -> 
 @pytest.mark.parametrize("quant", BLOCK_TYPES, ids=ident)
 def test_gated_products_are_the_activation_of_one_times_the_other(quant: QuantType, dtype: str) -> None:
     kind, bound = DTYPES[dtype]
-    columns = 13 * 256 if quant.block_size == 256 else 672
+    columns = 13 * 256 if quant.block_size == 256 else 704
     raws = [random_blocks(quant, 203, columns, seed=int(fresh().integers(1 << 30))) for _ in range(2)]
     (gate, up), weights = map(mx.array, raws), [exact(raw, quant) for raw in raws]
     for m in (1, 3, 8, 11, 24, 50):
@@ -205,7 +207,7 @@ def test_embedding_rows_are_the_weights(quant: QuantType) -> None:
         assert error(got, exact(raw, quant)[np.array(ids)]) < bound
 
 
-@pytest.mark.parametrize("quant", [each for each in QUANT_TYPES if not each.name.startswith("Q")], ids=ident)
+@pytest.mark.parametrize("quant", FLOAT_TYPES, ids=ident)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_float_types_are_dense_products(quant: QuantType, dtype: str) -> None:
     kind, bound = DTYPES[dtype]

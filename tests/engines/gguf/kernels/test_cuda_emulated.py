@@ -13,17 +13,30 @@ from tests.engines.gguf.helpers_blocks import random_blocks
 from tests.engines.gguf.kernels.helpers_emulated import aligned, bfloat16_bits, bfloat16_values, compiled
 
 HALF, BFLOAT16 = "__half", "__nv_bfloat16"
-ROWS, COLUMNS = 203, 768
-TYPES = {name: quant_type(name) for name in ("Q4_K", "Q6_K", "Q5_0")}  # read directly, through the ring, of 32 weights
+ROWS = 203
 # Rows of activations, whether they are bfloat16.
 CASES = ((1, True), (5, False), (20, True))
+# Read directly, through the ring, of 32 weights; looked up in 16 steps, whose blocks begin anywhere; by eights.
+USUAL, LOOKED_UP = ("Q4_K", "Q6_K", "Q5_0"), ("IQ4_NL", "IQ4_XS", "MXFP4", "IQ3_S", "NVFP4")
+KERNELS = [
+    (quant_type(name), kind, m, narrow)
+    for name in (*USUAL, *LOOKED_UP)
+    for kind in ("product", "gated", "joined")
+    for m, narrow in CASES
+    if name in USUAL or kind == "product"
+]
 SPLIT = (100, 5, 98)  # ROWS, as three matrices
+
+
+def columns_of(quant: QuantType) -> int:
+    """No whole units of 256, where the type allows it."""
+    return 768 if quant.block_size == 256 else 704
 
 
 def tile_of(quant: QuantType, kind: str, m: int, narrow: bool) -> Tile:
     choose = gated_tile if kind == "gated" else tile_for
     # As for a large matrix, which takes warps with several tiles of rows.
-    return choose(quant, 14336, COLUMNS, m, narrow=narrow)
+    return choose(quant, 14336, columns_of(quant), m, narrow=narrow)
 
 
 def dtypes(tile: Tile, narrow: bool) -> tuple[str, str, float]:
@@ -36,7 +49,8 @@ def dtypes(tile: Tile, narrow: bool) -> tuple[str, str, float]:
 def function(name: str, quant: QuantType, kind: str, m: int, narrow: bool) -> str:
     tile = tile_of(quant, kind, m, narrow)
     x, out, factor = dtypes(tile, narrow)
-    arguments = f"{{}}, m, {COLUMNS}, {{}}, {quant.row_bytes(COLUMNS)}, {factor}f"
+    width = columns_of(quant)
+    arguments = f"{{}}, m, {width}, {{}}, {quant.row_bytes(width)}, {factor}f"
     if kind == "product":
         tiles = -(-ROWS // tile.height)
         call = f"kq_product<kq_{quant.name}, {tile.source}>({arguments.format('x, first, out', ROWS)})"
@@ -46,7 +60,7 @@ def function(name: str, quant: QuantType, kind: str, m: int, narrow: bool) -> st
     else:
         tiles = sum(-(-rows // tile.height) for rows in SPLIT)
         at = [sum(SPLIT[:i]) for i in range(3)]
-        blocks = ", ".join(f"first + {each * quant.row_bytes(COLUMNS)}" for each in at)
+        blocks = ", ".join(f"first + {each * quant.row_bytes(width)}" for each in at)
         outs = ", ".join(f"out + m * {each}" for each in at)
         arrays, rows = f"x, {blocks}, {outs}", ", ".join(map(str, SPLIT))
         call = f"kq_joined<kq_{quant.name}, {tile.source}>({arguments.format(arrays, rows)})"
@@ -63,23 +77,16 @@ def label(quant: QuantType, kind: str, m: int, narrow: bool) -> str:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    text = "".join(
-        function(label(quant, kind, m, narrow), quant, kind, m, narrow)
-        for quant in TYPES.values()
-        for kind in ("product", "gated", "joined")
-        for m, narrow in CASES
-    )
+    text = "".join(function(label(*each), *each) for each in KERNELS)
     return compiled(text, tmp_path_factory.mktemp("emulated"))
 
 
-@pytest.mark.parametrize(("m", "narrow"), CASES)
-@pytest.mark.parametrize("kind", ["product", "gated", "joined"])
-@pytest.mark.parametrize("quant", TYPES.values(), ids=list(TYPES))
+@pytest.mark.parametrize(("quant", "kind", "m", "narrow"), KERNELS, ids=[label(*each) for each in KERNELS])
 def test_kernel_thread_by_thread(library: ctypes.CDLL, quant: QuantType, kind: str, m: int, narrow: bool) -> None:
     taken, given, factor = dtypes(tile_of(quant, kind, m, narrow), narrow)
-    raws = [aligned(random_blocks(quant, ROWS, COLUMNS, seed=seed, scale=0.05)) for seed in (1, 2)]
+    raws = [aligned(random_blocks(quant, ROWS, columns_of(quant), seed=seed, scale=0.05)) for seed in (1, 2)]
     weights = [quant.dequantize_numpy(raw).astype(np.float64) for raw in raws]
-    drawn = np.random.default_rng(3).standard_normal((m, COLUMNS))
+    drawn = np.random.default_rng(3).standard_normal((m, columns_of(quant)))
     drawn = bfloat16_values(bfloat16_bits(drawn)) if narrow else drawn.astype(np.float16).astype(np.float64)
     x: NDArray[Any] = (
         aligned(bfloat16_bits(drawn)) if taken == BFLOAT16 else aligned((drawn / factor).astype(np.float16))

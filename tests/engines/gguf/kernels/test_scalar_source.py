@@ -3,16 +3,16 @@
 import ctypes
 import shutil
 import subprocess
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engines.gguf.quants import QUANT_TYPES, QuantType
+from engines.gguf.kernels.source import inlined
+from engines.gguf.quants import QUANT_TYPES, BlockType, QuantType
 from tests.engines.gguf.helpers_blocks import random_blocks
 
-BLOCK_TYPES = [quant for quant in QUANT_TYPES if quant.name.startswith("Q")]
+BLOCK_TYPES = [quant for quant in QUANT_TYPES if isinstance(quant, BlockType)]
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 COLUMNS = 1024
 
@@ -20,6 +20,12 @@ PRELUDE = """
 #include <cstring>
 #define KQ_FN static inline
 #define KQ_BYTES const unsigned char*
+#define KQ_TABLE static const
+static float kq_float_bits(unsigned word) {
+  float value;
+  std::memcpy(&value, &word, 4);
+  return value;
+}
 static float kq_half_bits(unsigned short bits) {
   unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
   float value;
@@ -39,7 +45,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if COMPILER is None:
         pytest.skip("no C++ compiler")
     folder: Path = tmp_path_factory.mktemp("scalar")
-    source = files("engines.gguf.kernels.source").joinpath("scalar.h").read_text(encoding="utf-8")
+    source = inlined("engines.gguf.kernels.source", "octets.h")
     readers = "".join(
         f'extern "C" void read_{quant.name}(const unsigned char* row, int count, float* out) '
         f"{{ for (int i = 0; i < count; i++) out[i] = kq_{quant.name.lower()}(row, i); }}\n"
