@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # Compiled kernels for the CPU. Without a C++ compiler or Python's headers there are none, and everything works, more slowly.
-$(KERNELS): $(STAMP) $(wildcard engines/gguf/kernels/cpu/src/*)
+$(KERNELS): $(STAMP) $(wildcard engines/gguf/kernels/cpu/src/* engines/gguf/kernels/source/*.h engines/gguf/quants/*.h)
 	@$(BIN)/python -m engines.gguf.kernels.cpu.build || true
 	@touch $@
 

@@ -29,6 +29,8 @@ __all__ = [
 
 MODULE: Final = "_innkeeper_cpu"
 SOURCES: Final = Path(__file__).parent / "src"
+_GGUF: Final = Path(__file__).parents[2]
+_INCLUDED: Final = (*sorted((_GGUF / "kernels" / "source").glob("*.h")), _GGUF / "quants" / "grids.h")
 STAMP: Final = "sources.sha256"  # beside the module: what it was compiled from
 
 
@@ -161,7 +163,7 @@ def build_directory() -> Path:
 def sources_digest() -> str:
     """Of all that is compiled."""
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.iterdir()):
+    for path in (*sorted(SOURCES.iterdir()), *_INCLUDED):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

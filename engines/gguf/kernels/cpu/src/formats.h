@@ -1,6 +1,6 @@
 // How each quant type's bytes become codes, scales and offsets: weight = scale * code + offset, one scale a group.
 //
-// A row is read in segments of up to 256 weights (8 blocks of 32, or one block of 256). Codes are unsigned bytes; a type
+// A row is read in segments of up to 256 weights (8 blocks of 32, 4 of 64, or one of 256). Codes are unsigned bytes; a type
 // whose codes stand around a zero point has it in kZero and no offsets. codes() is one group of 32, two() a pair of them in one
 // vector where vectors are that long. The formats are described in engines/gguf/quants.
 #pragma once

@@ -23,7 +23,7 @@ constexpr int kSegmentBytes = kSegment / Format::kBlock * Format::kBytes;
 template <typename Format>
 constexpr int kSegmentGroups = kSegment / Format::kGroup;
 
-// The segments of a row: whole ones, then perhaps a shorter one. Only blocks of 32 end within a segment.
+// The segments of a row: whole ones, then perhaps a shorter one. Only blocks of 32 or 64 end within a segment.
 template <typename Format>
 INLINE int groups_of_segment(int columns, int segment) {
   const int rest = columns - segment * kSegment;
@@ -43,7 +43,6 @@ INLINE Bytes codes_of_step(const uint8_t* segment, int step, int groups) {
 }
 
 // A segment of kLanes rows: codes[column / 4][lane][column % 4], scales and offsets [group][lane].
-template <typename Format>
 struct Panel {
   alignas(64) uint8_t codes[kSegment * kLanes];
   alignas(64) float scales[16 * kLanes];
@@ -53,7 +52,7 @@ struct Panel {
   alignas(64) float row_offsets[kLanes][16];
 };
 
-constexpr int64_t kPanelBytes = (sizeof(Panel<Q4_1>) + 63) / 64 * 64;
+constexpr int64_t kPanelBytes = (sizeof(Panel) + 63) / 64 * 64;
 
 // Unpacks the codes of one step (4 * kLanes columns) of kLanes rows.
 template <typename Format>
@@ -75,7 +74,7 @@ INLINE void transpose_scales(const float (*rows)[16], int first, float* to) {
 
 // Unpacks the first `groups` groups of a segment of kLanes rows.
 template <typename Format>
-INLINE void unpack(const uint8_t* segment, int64_t row_bytes, int groups, Panel<Format>& panel) {
+INLINE void unpack(const uint8_t* segment, int64_t row_bytes, int groups, Panel& panel) {
   constexpr int kSteps = kSegment / (4 * kLanes), kGroups = kSegmentGroups<Format>;
   if (groups == kGroups) {
 #pragma GCC unroll 8
@@ -100,10 +99,20 @@ INLINE void unpack(const uint8_t* segment, int64_t row_bytes, int groups, Panel<
   }
 }
 
+// What of a format matters once its codes are unpacked. Most formats share one, so that the compiler has less to do.
+template <int Group, bool Zero, bool Offsets, bool Signed>
+struct Shape {
+  static constexpr int kGroup = Group;
+  static constexpr bool kZero = Zero;
+  static constexpr bool kOffsets = Offsets;
+  static constexpr bool kSigned = Signed;
+};
+template <typename Format>
+using ShapeOf = Shape<Format::kGroup, Format::kZero != 0, Format::kOffsets, Format::kSigned>;
+
 // Adds a segment's product with Count rows of activations to tile[Count][kLanes].
 template <typename Format, int Count>
-INLINE void multiply_panel(const Panel<Format>& panel, const Activations& from, int m, int segment, int groups_here,
-                           float* tile) {
+INLINE void multiply_panel(const Panel& panel, const Activations& from, int m, int segment, int groups_here, float* tile) {
   constexpr int kGroup = Format::kGroup, kHalves = 32 / kGroup;
   const int8_t* codes = from.codes + static_cast<int64_t>(m) * from.padded + segment * kSegment;
   const int64_t groups = static_cast<int64_t>(m) * from.groups + segment * kSegmentGroups<Format>;
@@ -148,6 +157,26 @@ INLINE void multiply_panel(const Panel<Format>& panel, const Activations& from, 
   for (int r = 0; r < Count; r++) store(tile + r * kLanes, acc[r]);
 }
 
+// The same for any number of rows of activations.
+template <typename Format>
+static __attribute__((noinline)) void multiply_segment(const Panel& panel, const Activations& from, int m, int count,
+                                                       int segment, int groups, float* tile) {
+  const auto multiply = [&]<int Count>(int r) {
+    multiply_panel<Format, Count>(panel, from, m + r, segment, groups, tile + r * kLanes);
+  };
+  int r = 0;
+  for (; r + kRows <= count; r += kRows) multiply.template operator()<kRows>(r);
+  if (kRows > 4 && r + 4 <= count) {
+    multiply.template operator()<4>(r);
+    r += 4;
+  }
+  if (r + 2 <= count) {
+    multiply.template operator()<2>(r);
+    r += 2;
+  }
+  if (r < count) multiply.template operator()<1>(r);
+}
+
 template <typename Format>
 static void tile(const uint8_t* weights, int64_t row_bytes, int rows, const Activations& from, int m, int count, float* tile,
                  uint8_t* scratch) {
@@ -158,7 +187,7 @@ static void tile(const uint8_t* weights, int64_t row_bytes, int rows, const Acti
     std::memset(padded + rows * row_bytes, 0, (kLanes - rows) * row_bytes);
     weights = padded;
   }
-  Panel<Format>& panel = *reinterpret_cast<Panel<Format>*>(scratch);
+  Panel& panel = *reinterpret_cast<Panel*>(scratch);
   std::memset(tile, 0, sizeof(float) * kLanes * count);
   for (int segment = 0; segment * kSegment < from.columns; segment++) {
     // A panel's rows are too many streams for the processor to foresee. The next panel's rows follow these in memory: a share
@@ -167,20 +196,7 @@ static void tile(const uint8_t* weights, int64_t row_bytes, int rows, const Acti
     for (int i = 0; i < kSegmentBytes<Format> * kLanes; i += 64) __builtin_prefetch(ahead + i, 0, 1);
     const int groups = groups_of_segment<Format>(from.columns, segment);
     unpack<Format>(weights + static_cast<int64_t>(segment) * kSegmentBytes<Format>, row_bytes, groups, panel);
-    const auto multiply = [&]<int Count>(int r) {
-      multiply_panel<Format, Count>(panel, from, m + r, segment, groups, tile + r * kLanes);
-    };
-    int r = 0;
-    for (; r + kRows <= count; r += kRows) multiply.template operator()<kRows>(r);
-    if (kRows > 4 && r + 4 <= count) {
-      multiply.template operator()<4>(r);
-      r += 4;
-    }
-    if (r + 2 <= count) {
-      multiply.template operator()<2>(r);
-      r += 2;
-    }
-    if (r < count) multiply.template operator()<1>(r);
+    multiply_segment<ShapeOf<Format>>(panel, from, m, count, segment, groups, tile);
   }
 }
 

@@ -309,6 +309,30 @@ INLINE Bytes32 nibbles(const uint8_t* p) {
 #endif
 }
 
+// What a table of 16 has for each byte, all of which are below 16.
+INLINE Bytes32 looked_up(Bytes32 bytes, const uint8_t* table) {
+#if defined(__AVX2__)
+  const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return (Bytes32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), (__m256i)bytes);
+#elif defined(__aarch64__)
+  const uint8x16_t whole = vld1q_u8(table);
+  uint8x16_t halves[2];
+  std::memcpy(halves, &bytes, 32);
+  for (int i = 0; i < 2; i++) halves[i] = vqtbl1q_u8(whole, halves[i]);
+  std::memcpy(&bytes, halves, 32);
+  return bytes;
+#else
+  for (int i = 0; i < 32; i++) bytes[i] = table[bytes[i]];
+  return bytes;
+#endif
+}
+#if defined(__AVX512F__)
+INLINE Bytes looked_up(Bytes bytes, const uint8_t* table) {
+  const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return (Bytes)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(once), (__m512i)bytes);
+}
+#endif
+
 // Byte i is `value` where bit i of the word is set, else 0.
 INLINE Bytes32 spread_bits(uint32_t word, uint8_t value) {
 #if defined(__AVX2__)
