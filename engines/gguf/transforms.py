@@ -15,12 +15,8 @@ from engines.gguf.names import Transform
 __all__ = [
     "compose",
     "expert_rows",
-    "halves_of_heads",
     "item",
     "log_negative",
-    "minus_one",
-    "plus_one",
-    "reshaped",
     "rows",
     "unsqueezed_last",
 ]
@@ -75,41 +71,12 @@ def expert_rows(start: Size, stop: Size) -> Transform:
     return part
 
 
-def halves_of_heads(heads: Size) -> Transform:
-    """Rows of each head from pairs that are rotated together (0, d/2, 1, d/2+1, …) back to halves (0, 1, …, d/2, d/2+1, …).
-
-    Needed only where a model rotates halves and cannot be told otherwise.
-    """
-
-    def halved(array: Any, config: Mapping[str, Any]) -> Any:
-        count = heads(config)
-        pairs = array.reshape(count, -1, 2, *array.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(array.shape)
-
-    return halved
-
-
-def reshaped(shape: Callable[[Mapping[str, Any]], tuple[int, ...]]) -> Transform:
-    """Another shape of the same elements; of blocks it must end in -1 and keep the last axis."""
-    return lambda array, config: array.reshape(shape(config))
-
-
 def unsqueezed_last(array: Any, config: Mapping[str, Any]) -> Any:
     """[channels, kernel] to [channels, kernel, 1]: the weight of a depthwise ``nn.Conv1d``."""
     return array[..., None]
 
 
 # --- of floats --------------------------------------------------------------------------------------------------------
-
-
-def minus_one(array: Any, config: Mapping[str, Any]) -> Any:
-    """For a norm that adds one to its weight, which the converter has added."""
-    return array - 1.0
-
-
-def plus_one(array: Any, config: Mapping[str, Any]) -> Any:
-    """For a norm that does not add the one that its weights were trained without."""
-    return array + 1.0
 
 
 def log_negative(array: Any, config: Mapping[str, Any]) -> Any:

@@ -20,7 +20,6 @@ from engines.header import GgufHeader
 
 __all__ = [
     "ATTENTION",
-    "GATED",
     "NORMS",
     "QK_NORMS",
     "ROUTED",
@@ -75,10 +74,6 @@ def gated_slots(module: str, suffix: str = "", *, only: str | None = None, optio
         Slot(f"blk.{{i}}.ffn_{part}{suffix}", f"{module}.{part}_proj", only=only, optional=optional)
         for part in ("gate", "up", "down")
     )
-
-
-GATED: Final = gated_slots("model.layers.{i}.mlp")
-"""The MLP of a dense block."""
 
 
 def expert_slots(

@@ -91,3 +91,23 @@ def test_array_shorter_than_the_layers_is_named(tmp_path: Path) -> None:
     assert read.integers("absent", 2) is None
     with pytest.raises(CheckpointError, match="has 2 elements for 3 layers"):
         read.integers("pattern", 3)
+
+
+def test_a_value_a_layer_comes_from_an_array_or_from_one_value(tmp_path: Path) -> None:
+    path = tiny_model("llama").write(tmp_path / "heads.gguf", metadata={"llama.attention.head_count_kv": [3, 0, 6]})
+    read = Hyperparameters(str(path), "llama", read_header(path).metadata)
+    assert read.per_layer("attention.head_count_kv", 3) == [3, 0, 6]
+    assert read.per_layer("attention.head_count", 3) == [6, 6, 6]
+    assert read.per_layer("absent", 2, 4) == [4, 4]
+    with pytest.raises(CheckpointError, match=r"'llama\.attention\.head_count_kv' has a 0; from 1 to "):
+        read.per_layer("attention.head_count_kv", 3, least=1)
+
+
+def test_numbers_of_either_sign_and_flags() -> None:
+    read = parameters(scale=-0.5, on=True)
+    assert (read.any_number("scale", 1.0), read.any_number("absent", 1.0)) == (-0.5, 1.0)
+    assert (read.flag("on", False), read.flag("absent", False)) == (True, False)
+    with pytest.raises(CheckpointError, match=r"'llama\.scale' is nan, not a finite number"):
+        parameters(scale=float("nan")).any_number("scale", 1.0)
+    with pytest.raises(CheckpointError, match=r"'llama\.on' is 1, not true or false"):
+        parameters(on=1).flag("on", False)
