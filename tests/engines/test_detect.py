@@ -113,6 +113,16 @@ def test_detect_task(pairs: list[bytes], tensors: list[Tensor], task: str, tmp_p
             "architecture 'gptj' is not supported; supported are ",
         ),
         (
+            text_pairs("dbrx"),
+            ONE_TENSOR,
+            "architecture 'dbrx' is not supported: mlx-lm's class computes its experts one by one",
+        ),
+        (
+            text_pairs("llama4"),
+            ONE_TENSOR,
+            "metadata key 'llama4.attention.sliding_window' is 0; only chunks of 8192 tokens are supported here",
+        ),
+        (
             text_pairs("llama"),
             [Tensor("t", (256, 1), GgmlType.Q8_K)],
             "the quant type Q8_K cannot be computed with",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from engines.gguf.config import MAX_CONTEXT
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, whole_head_rope
 from engines.gguf.families.moe import SIGMOID, expect_gating, expert_slots, experts_of, gated_slots
 from engines.gguf.names import EMBEDDING, HEAD, Slot, SlotKind
@@ -29,8 +30,8 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     layers = config["num_hidden_layers"]
     if layers < _PERIOD:
         raise parameters.refusal("block_count", "a model of fewer layers than its chunk pattern is not supported")
-    if parameters.has("attention.sliding_window"):
-        parameters.integer("attention.sliding_window", least=_CHUNK, most=_CHUNK)  # 0 would be a model without chunks
+    if parameters.integer("attention.sliding_window", _CHUNK, least=0, most=MAX_CONTEXT) != _CHUNK:
+        raise parameters.refusal("attention.sliding_window", f"only chunks of {_CHUNK} tokens are supported here")
     chunked = _CHUNK if plan.context > _CHUNK else None
     experts = experts_of(checkpoint)
     expect_gating(parameters, SIGMOID)
