@@ -42,7 +42,9 @@ Whether they do, ``attention.sliding_window`` says. The rest cache everything, w
 CACHE_STEP: Final = 256  # tokens
 PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
 DECODE_ROWS: Final = 4
-EXPERTS_SUFFIX: Final = "_exps."  # in the names of the tensors that hold all experts' matrices
+EXPERTS: Final = re.compile(
+    r"_exps\.|ffn_(?:gate|up|down)\.\d"
+)  # in names of tensors: of all experts, in older files of one
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
 _BLOCK: Final = re.compile(r"blk\.(\d{1,9})\.")
 TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
@@ -148,8 +150,7 @@ def active_parameters(header: GgufHeader) -> int:
     used = _number(header, f"{architecture}.expert_used_count", 0)
     share = used / experts if 0 < used < experts else 1
     return sum(
-        int(tensor.count * share) if EXPERTS_SUFFIX in tensor.name else tensor.count
-        for tensor in header.tensors.values()
+        int(tensor.count * share) if EXPERTS.search(tensor.name) else tensor.count for tensor in header.tensors.values()
     )
 
 

@@ -32,7 +32,7 @@ ROLES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("norms and biases", r"norm|\.bias$|(?:^|[._])ln_|LayerNorm|sinks"),
         ("routers", r"ffn_gate_inp|mlp\.gate\.|router|exp_probs"),
         ("shared experts", r"_shexp|shared_expert"),
-        ("experts", r"_exps\b|\.experts\.|switch_mlp"),
+        ("experts", r"_exps\b|ffn_(?:gate|up|down)\.\d|\.experts\.|switch_mlp"),
         ("embedding", r"^(?:token|position|per_layer_token)_embd|token_types|embed_tokens|embeddings|\bwte\b|\bwpe\b"),
         ("output", r"^output\.|^cls|lm_head|classifier|^score\."),
         ("state", r"ssm_|shortconv|time_mix|\bmixer\b|linear_attn|\bmamba\b|\.conv\."),

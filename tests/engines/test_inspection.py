@@ -32,7 +32,10 @@ from tests.engines.helpers_safetensors_bytes import safetensors
         ("attention output", ["blk.0.attn_output.weight", "model.layers.0.self_attn.o_proj.weight"]),
         ("feed-forward down", ["blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight"]),
         ("feed-forward gate, up", ["blk.0.ffn_gate.weight", "model.layers.9.mlp.up_proj.weight"]),
-        ("experts", ["blk.0.ffn_down_exps.weight", "model.layers.1.mlp.experts.5.up_proj.weight"]),
+        (
+            "experts",
+            ["blk.0.ffn_down_exps.weight", "blk.0.ffn_up.7.weight", "model.layers.1.mlp.experts.5.up_proj.weight"],
+        ),
         ("shared experts", ["blk.0.ffn_up_shexp.weight", "model.layers.1.mlp.shared_experts.up_proj.weight"]),
         ("routers", ["blk.0.ffn_gate_inp.weight", "model.layers.1.mlp.gate.weight"]),
         (

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
@@ -137,11 +138,12 @@ def write_case(
     case: Case,
     tensors: Mapping[str, CheckpointTensor],
     metadata: Mapping[str, CheckpointValue] | None = None,
+    tokenizer: Mapping[str, CheckpointValue] = MappingProxyType({"tokenizer.ggml.model": "none"}),
 ) -> Path:
     """Writes a checkpoint of these tensors under the case's metadata, with ``metadata`` added."""
     values = {f"{case.architecture}.{key}": value for key, value in {**case.metadata, **(metadata or {})}.items()}
     values |= case.whole_keys
-    return write_checkpoint(path, case.architecture, values, tensors, {"tokenizer.ggml.model": "none"})
+    return write_checkpoint(path, case.architecture, values, tensors, tokenizer)
 
 
 def floats_of(case: Case) -> tuple[Any, dict[str, CheckpointTensor]]:
