@@ -25,6 +25,7 @@ class _Model(Protocol):
 
     add_space_prefix: bool
     add_bos: bool
+    always_bos: bool
 
     def encode(self, text: str, *, at_start: bool) -> list[int]: ...
 
@@ -34,6 +35,8 @@ class _Model(Protocol):
 # A model kind is one entry: tokenizer.ggml.model, its class, and the ids of BOS, EOS and unknown where the file is silent.
 _MODELS: dict[str, tuple[type[BytePairModel] | type[SentencePieceModel], dict[str, int]]] = {
     "gpt2": (BytePairModel, {}),
+    "gemma4": (BytePairModel, {}),
+    "whitespace": (BytePairModel, {}),
     "llama": (SentencePieceModel, {"bos": 1, "eos": 2, "unknown": 0}),
 }
 
@@ -49,7 +52,7 @@ class GgufTokenizer:
         self.eos_id = vocabulary.eos_id
         self.eos_ids: frozenset[int] = vocabulary.end_ids
         """Every id that ends an answer: EOS, end of turn, end of message."""
-        self.add_bos = model.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
+        self.add_bos = model.add_bos if vocabulary.add_bos is None or model.always_bos else vocabulary.add_bos
         self.add_eos = vocabulary.add_eos is True
         control = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
         verbatim = vocabulary.of_type(TokenType.USER_DEFINED)

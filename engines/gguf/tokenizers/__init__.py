@@ -6,10 +6,10 @@
                      │
     text ──> specials         cuts special tokens out of the text; what is between them goes to one of
                      │
-               bpe (with pre) byte-level byte-pair encoding, words by the `tokenizers` library
-               spm            SentencePiece's merges by score, with bytes for what has no piece
-                     │        both: texts and index (the tables, packed), merging (the merges of a word)
-                     │
+               bpe (with pre)   byte-pair encoding by merges, by the `tokenizers` library; rebuilt: merges that a file lacks
+               spm              SentencePiece's merges by score, with bytes for what has no piece; cuts, merging: its parts
+                     │          that may be merged one by one, and the merges of one; index and texts: its packed tables
+
     ids  ──> detokenizer      bytes of tokens to text, whole code points only
 
 :mod:`engines.gguf.tokenizer` puts them together; the rest of the program uses that module alone.

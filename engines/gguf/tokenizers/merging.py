@@ -1,4 +1,4 @@
-"""The merges of a word: what both kinds of tokenizer share."""
+"""The merges of a word by the cost of joining its pieces."""
 
 from __future__ import annotations
 

@@ -11,25 +11,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 from engines.errors import CheckpointError
+from engines.gguf.tokenizers.cuts import cutter
 from engines.gguf.tokenizers.index import token_finder
 from engines.gguf.tokenizers.merging import CACHED_LENGTH, CACHED_PIECES, CACHED_WORDS, merged
-from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary, metadata_flag
+from engines.gguf.tokenizers.vocabulary import PREFIX, SPACE, TokenType, Vocabulary, byte_of, metadata_flag
 
 __all__ = ["SentencePieceModel"]
-
-_SPACE = "▁"  # how pieces write a space
-_SPACE_BYTES = _SPACE.encode()
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class SentencePieceModel:
     """Turns text without special tokens into ids, and ids into bytes. Threads may share it."""
 
     add_bos = True  # where the file does not say
+    always_bos = False
 
     def __init__(self, metadata: Mapping[str, Any], vocabulary: Vocabulary) -> None:
         """CheckpointError if the vocabulary has no scores."""
@@ -42,11 +39,9 @@ class SentencePieceModel:
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
         self._find = lru_cache(CACHED_PIECES)(token_finder(vocabulary.texts, hidden=vocabulary.abnormal))
         self._byte_ids = {
-            int(byte[1], 16): id
-            for text, id in vocabulary.of_type(TokenType.BYTE).items()
-            if (byte := _BYTE.fullmatch(text))
+            byte: id for text, id in vocabulary.of_type(TokenType.BYTE).items() if (byte := byte_of(text)) is not None
         }
-        self._word = re.compile(self._word_pattern())
+        self._cut = cutter(vocabulary.texts)
         self._cached_cost = lru_cache(CACHED_PIECES)(self._cost)
         self._cached_merge = lru_cache(CACHED_WORDS)(self._merge)
 
@@ -59,30 +54,13 @@ class SentencePieceModel:
         if self.add_space_prefix and at_start:
             text = " " + text
         ids: list[int] = []
-        for word in self._word.findall(text.replace(" ", _SPACE)):
+        for word in self._cut(text.replace(" ", SPACE)):
             ids += self._cached_merge(word) if len(word) <= CACHED_LENGTH else self._merge(word)
         return ids
 
     def token_bytes(self, id: int) -> bytes:
         """What the token adds to the output."""
-        text = self._vocabulary.texts.encoded(id)
-        kind = self._vocabulary.types[id]
-        if kind == TokenType.NORMAL:
-            return text.replace(_SPACE_BYTES, b" ")
-        if kind == TokenType.BYTE and (byte := _BYTE.fullmatch(self._vocabulary.texts[id])):
-            return bytes([int(byte[1], 16)])
-        return b"" if kind == TokenType.UNUSED else text
-
-    def _word_pattern(self) -> str:
-        """Words that may be merged one by one, since no token reaches across their borders.
-
-        A space begins a word, unless some token has it after the very character that stands before it.
-        """
-        texts, types = self._vocabulary.texts, self._vocabulary.types
-        spaced = (texts[id] for id in texts.having(_SPACE) if types[id] == TokenType.NORMAL)
-        before = {left for text in spaced for left, right in pairwise(text) if right == _SPACE}
-        joining = "".join(map(re.escape, sorted(before | {_SPACE})))
-        return f"(?s:.(?:(?<=[{joining}]){_SPACE}|[^{_SPACE}])*)"
+        return self._vocabulary.plain_bytes(id)
 
     def _merge(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []

@@ -5,6 +5,7 @@ Source of the keys and their meaning: the GGUF specification and llama.cpp's con
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from engines.errors import CheckpointError
 from engines.gguf.tokenizers.texts import TokenTexts
 from engines.header import GgufArray
 
-__all__ = ["TokenType", "Vocabulary", "encoded_texts", "metadata_flag", "metadata_list"]
+__all__ = ["TokenType", "Vocabulary", "byte_of", "encoded_texts", "metadata_flag", "metadata_list"]
 
 PREFIX = "tokenizer.ggml."
+SPACE = "▁"  # how tokens of plain text write a space
+_SPACE_BYTES = SPACE.encode()
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenType(IntEnum):
@@ -120,10 +124,35 @@ class Vocabulary:
             abnormal=tuple(sorted(abnormal)),
         )
 
+    def normal_ids(self) -> dict[str, int]:
+        """Text → id of what text may become: of several tokens with one text the last, and none if that one is not NORMAL."""
+        found = {text: id for id, text in enumerate(self.texts)}
+        for id in self.abnormal:
+            if found.get(text := self.texts[id]) == id:
+                del found[text]
+        return found
+
+    def plain_bytes(self, id: int) -> bytes:
+        """What a token of plain text adds to an output: a NORMAL one has its spaces as :data:`SPACE`, a BYTE one is that byte,
+        an UNUSED one nothing, any other its text."""
+        kind = self.types[id]
+        text = self.texts.encoded(id)
+        if kind == TokenType.NORMAL:
+            return text.replace(_SPACE_BYTES, b" ")
+        if kind == TokenType.BYTE and (byte := byte_of(self.texts[id])) is not None:
+            return bytes((byte,))
+        return b"" if kind == TokenType.UNUSED else text
+
     def of_type(self, *types: TokenType) -> dict[str, int]:
         """Text → id of the tokens of these types (none of them NORMAL); tokens without text are left out."""
         wanted = {kind.value for kind in types}
         return {self.texts[id]: id for id in self.abnormal if self.types[id] in wanted and self.texts[id]}
+
+
+def byte_of(text: str) -> int | None:
+    """The byte that a token of type BYTE stands for, by its text; None if it names none."""
+    found = _BYTE.fullmatch(text)
+    return int(found[1], 16) if found else None
 
 
 def _packed_types(numbers: list[int]) -> bytearray:

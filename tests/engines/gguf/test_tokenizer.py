@@ -253,7 +253,7 @@ def test_templates_are_found_by_name() -> None:
         ({"scores": [1.0]}, CheckpointError, "scores has 1 entries"),
         ({"scores": None}, CheckpointError, "scores is missing"),
         ({"model": "gpt2", "pre": "never-heard"}, UnsupportedModel, "never-heard"),
-        ({"model": "gpt2", "pre": "gpt-2"}, CheckpointError, "merges is missing"),
+        ({"model": "gpt2", "pre": "gpt-2", "scores": None}, CheckpointError, "merges is missing"),
         ({"model": "gpt2", "pre": "gpt-2", "merges": ["ab"]}, CheckpointError, "'ab'"),
     ],
 )

@@ -74,8 +74,8 @@ def test_byte_level_ids_equal_plain_merging_of_the_pattern_s_words(pre: str, tex
     assert BPE[pre].encode(text, add_bos=False) == REFERENCES[pre].encode(text)
 
 
-@pytest.mark.parametrize("pre", RULES)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@pytest.mark.parametrize("pre", [name for name, rule in RULES.items() if not rule.plain])
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(text=TEXTS)
 def test_byte_level_decoding_gives_any_text_back(pre: str, text: str) -> None:
     tokenizer = BPE.setdefault(pre, GgufTokenizer.from_metadata(BPE_METADATA | {"tokenizer.ggml.pre": pre}))
