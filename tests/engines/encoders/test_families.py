@@ -7,13 +7,17 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.nn.layers.activations import relu
 
 from engines.encoders.assembly import assemble, check_left
+from engines.encoders.blocks import Mixture
 from engines.encoders.encoder import Encoded, Encoder, Pass
 from engines.encoders.families import blueprint_of
 from engines.encoders.hf_config import HfConfig
-from engines.encoders.weights import weights_of
+from engines.encoders.weights import Linear, weights_of
 from engines.errors import CheckpointError, UnsupportedModel
+from engines.gguf.experts import KQuantSwitchLinear
+from engines.gguf.quants import quant_type
 from engines.header import GgufHeader, SafetensorsHeader, read_header, read_safetensors_header
 from tests.engines.encoders.helpers_golden import FEATURES
 from tests.engines.encoders.helpers_tiny_encoders import ROWS, TYPES, write_tiny
@@ -97,3 +101,23 @@ def test_config_with_a_decoder_or_quantised_weights_is_refused(tmp_path: Path) -
     for change in ({"is_decoder": True}, {"quantization": {"bits": 4}}, {"model_type": "deberta-v2"}):
         with pytest.raises(UnsupportedModel):
             blueprint_of(header, HfConfig("config.json", {**values, **change}))
+
+
+def test_mixture_weighs_its_experts_by_the_router(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    count, width, hidden, used = 4, 32, 64, 2
+    router, up = rng.standard_normal((count, width)), rng.standard_normal((count, hidden, width)) / 4
+    down = rng.standard_normal((count, width, hidden)) / 4
+
+    def matrices(weights: np.ndarray) -> KQuantSwitchLinear:
+        return KQuantSwitchLinear(mx.array(weights.astype(np.float32)).view(mx.uint8), quant_type("F32"))
+
+    blocks = mx.array(router.astype(np.float32)).view(mx.uint8)
+    layer = Mixture(relu, Linear(blocks, quant_type("F32"), None, mx.float32), matrices(up), matrices(down), used)
+    x = rng.standard_normal((2, 5, width))
+    logits = x @ router.T
+    share = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    made = np.einsum("ewh,bteh->btew", down, np.maximum(np.einsum("ehw,btw->bteh", up, x), 0))
+    kept = np.where(np.argsort(np.argsort(-share, axis=-1), axis=-1) < used, share, 0.0)
+    wanted = (made * kept[..., None]).sum(axis=-2)
+    assert np.abs(np.array(layer(mx.array(x.astype(np.float32)))) - wanted).max() < 1e-4

@@ -121,6 +121,69 @@ static void dequantize_floats(const uint8_t* row, int begin, int end, float* out
   for (; i < end; i++) out[i - begin] = Format::one(row + i * Format::kBytes);
 }
 
+// The same of two panels side by side, with as many sums a row and in the same order: more products for each number of x that is
+// loaded.
+template <int Count>
+INLINE void multiply_panels_floats(const float* const* panels, const float* x, int64_t x_stride, int depth, float* const* tiles) {
+  Floats even[Count][2], odd[Count][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < Count; r++) even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = Floats{};
+  int k = 0;
+  for (; k + 2 <= depth; k += 2) {
+    const Floats first[2] = {load(panels[0] + k * kLanes), load(panels[1] + k * kLanes)};
+    const Floats second[2] = {load(panels[0] + (k + 1) * kLanes), load(panels[1] + (k + 1) * kLanes)};
+#pragma GCC unroll 8
+    for (int r = 0; r < Count; r++) {
+      const Floats left = splat(x[r * x_stride + k]), right = splat(x[r * x_stride + k + 1]);
+      even[r][0] = fma(first[0], left, even[r][0]);
+      even[r][1] = fma(first[1], left, even[r][1]);
+      odd[r][0] = fma(second[0], right, odd[r][0]);
+      odd[r][1] = fma(second[1], right, odd[r][1]);
+    }
+  }
+  if (k < depth) {
+    const Floats last[2] = {load(panels[0] + k * kLanes), load(panels[1] + k * kLanes)};
+#pragma GCC unroll 8
+    for (int r = 0; r < Count; r++) {
+      const Floats left = splat(x[r * x_stride + k]);
+      even[r][0] = fma(last[0], left, even[r][0]);
+      even[r][1] = fma(last[1], left, even[r][1]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < Count; r++) {
+    for (int p = 0; p < 2; p++) store(tiles[p] + r * kLanes, load(tiles[p] + r * kLanes) + (even[r][p] + odd[r][p]));
+  }
+}
+
+// Columns [begin, begin + depth) of up to kLanes rows as a panel [column][lane]; lanes beyond `rows` are 0.
+template <typename Format>
+INLINE void fill_panel(const uint8_t* weights, int64_t row_bytes, int rows, int begin, int depth, float* panel) {
+  for (int k = 0; k < depth; k += kLanes) {
+    const uint8_t* from_row = weights + static_cast<int64_t>(begin + k) * Format::kBytes;
+    if (rows == kLanes && k + kLanes <= depth) {
+      Words square[kLanes];
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; r++) square[r] = (Words)Format::load_floats(from_row + r * row_bytes);
+      transpose(square);
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; r++) store(panel + (k + r) * kLanes, (Floats)square[r]);
+      continue;
+    }
+    alignas(64) float square[kLanes][kLanes] = {};
+    const int here = depth - k < kLanes ? depth - k : kLanes;
+    for (int r = 0; r < rows; r++) dequantize_floats<Format>(from_row + r * row_bytes, 0, here, square[r]);
+    transpose(square[0], kLanes, panel + k * kLanes, kLanes);
+  }
+}
+
+// As in product.h: the rows behind these follow in memory, and a share of them is asked for now.
+template <typename Format>
+INLINE void prefetch_rows(const uint8_t* following, int begin, int depth) {
+  const uint8_t* ahead = following + static_cast<int64_t>(begin) * Format::kBytes * kLanes;
+  for (int i = 0; i < depth * Format::kBytes * kLanes; i += 64) __builtin_prefetch(ahead + i, 0, 1);
+}
+
 template <typename Format>
 static void tile_floats(const uint8_t* weights, int64_t row_bytes, int rows, const Activations& from, int m, int count,
                         float* tile, uint8_t* scratch) {
@@ -128,26 +191,8 @@ static void tile_floats(const uint8_t* weights, int64_t row_bytes, int rows, con
   std::memset(tile, 0, sizeof(float) * kLanes * count);
   for (int begin = 0; begin < from.columns; begin += kDenseDepth) {
     const int depth = from.columns - begin < kDenseDepth ? from.columns - begin : kDenseDepth;
-    // As in product.h: the next panel's rows follow in memory, and a share of them is asked for now.
-    const uint8_t* ahead = weights + kLanes * row_bytes + static_cast<int64_t>(begin) * Format::kBytes * kLanes;
-    for (int k = 0; k < depth; k += kLanes) {
-      constexpr int kShare = kLanes * Format::kBytes * kLanes;
-      for (int i = 0; i < kShare; i += 64) __builtin_prefetch(ahead + k * Format::kBytes * kLanes + i, 0, 1);
-      const uint8_t* from_row = weights + static_cast<int64_t>(begin + k) * Format::kBytes;
-      if (rows == kLanes && k + kLanes <= depth) {
-        Words square[kLanes];
-#pragma GCC unroll 16
-        for (int r = 0; r < kLanes; r++) square[r] = (Words)Format::load_floats(from_row + r * row_bytes);
-        transpose(square);
-#pragma GCC unroll 16
-        for (int r = 0; r < kLanes; r++) store(panel + (k + r) * kLanes, (Floats)square[r]);
-        continue;
-      }
-      alignas(64) float square[kLanes][kLanes] = {};
-      const int here = depth - k < kLanes ? depth - k : kLanes;
-      for (int r = 0; r < rows; r++) dequantize_floats<Format>(from_row + r * row_bytes, 0, here, square[r]);
-      transpose(square[0], kLanes, panel + k * kLanes, kLanes);
-    }
+    prefetch_rows<Format>(weights + kLanes * row_bytes, begin, depth);
+    fill_panel<Format>(weights, row_bytes, rows, begin, depth, panel);
     const float* x = from.x + static_cast<int64_t>(m) * from.columns + begin;
     int r = 0;
     if constexpr (kLanes == 16) {  // what the registers hold
@@ -155,6 +200,33 @@ static void tile_floats(const uint8_t* weights, int64_t row_bytes, int rows, con
     }
     for (; r + 4 <= count; r += 4) multiply_panel_floats<4>(panel, x + r * from.columns, from.columns, depth, tile + r * kLanes);
     for (; r < count; r++) multiply_panel_floats<1>(panel, x + r * from.columns, from.columns, depth, tile + r * kLanes);
+  }
+}
+
+// Two tiles of neighbouring rows of weights, all of which exist.
+template <typename Format>
+static void pair_floats(const uint8_t* weights, int64_t row_bytes, const Activations& from, int count, float* const* tiles,
+                        uint8_t* scratch) {
+  constexpr int kTogether = 6;  // what the registers hold
+  float* const panels[2] = {reinterpret_cast<float*>(scratch), reinterpret_cast<float*>(scratch) + kDenseDepth * kLanes};
+  for (int p = 0; p < 2; p++) std::memset(tiles[p], 0, sizeof(float) * kLanes * count);
+  for (int begin = 0; begin < from.columns; begin += kDenseDepth) {
+    const int depth = from.columns - begin < kDenseDepth ? from.columns - begin : kDenseDepth;
+    for (int p = 0; p < 2; p++) {
+      prefetch_rows<Format>(weights + (p + 2) * kLanes * row_bytes, begin, depth);
+      fill_panel<Format>(weights + p * kLanes * row_bytes, row_bytes, kLanes, begin, depth, panels[p]);
+    }
+    const float* x = from.x + begin;
+    int r = 0;
+    for (; r + kTogether <= count; r += kTogether) {
+      float* const here[2] = {tiles[0] + r * kLanes, tiles[1] + r * kLanes};
+      multiply_panels_floats<kTogether>(panels, x + r * from.columns, from.columns, depth, here);
+    }
+    for (int p = 0; p < 2; p++) {
+      for (int rest = r; rest < count; rest++) {
+        multiply_panel_floats<1>(panels[p], x + rest * from.columns, from.columns, depth, tiles[p] + rest * kLanes);
+      }
+    }
   }
 }
 

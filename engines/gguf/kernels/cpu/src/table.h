@@ -35,6 +35,9 @@ struct FormatKernels {
   // `scratch` is panel_bytes and `lanes` rows of weights long, 64-byte aligned.
   void (*tile)(const uint8_t* weights, int64_t row_bytes, int rows, const Activations&, int m, int count, float* tile,
                uint8_t* scratch);
+  // Of floats: the same for 2 * `lanes` rows of weights that all exist, rows 0 .. count of the activations, as two tiles. Null
+  // where the registers do not suffice for it.
+  void (*pair)(const uint8_t* weights, int64_t row_bytes, const Activations&, int count, float* const* tiles, uint8_t* scratch);
   // Columns [begin, end) of a row as floats; both are multiples of the block.
   void (*dequantize)(const uint8_t* row, int begin, int end, float* out);
 };
