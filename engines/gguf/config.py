@@ -18,7 +18,10 @@ from engines.header import GgufArray, MetadataValue
 __all__ = ["Hyperparameters"]
 
 MAX_DIMENSION: Final = 1 << 20  # of one axis of a weight; the widest feed-forward layers known have 2**17
-MAX_CONTEXT: Final = 1 << 31
+MAX_CONTEXT: Final = (1 << 31) - 1  # positions and windows are 32-bit numbers to MLX
+LEAST_NUMBER: Final = 1e-20  # with the other bound, what numbers are multiplied by and divided by stays within float32
+MOST_NUMBER: Final = 1e20
+LEAST_ROPE_BASE: Final = 1.0 + 1e-3  # its logarithm is divided by; those known are 10000 and more
 QUANTIZATION_VERSION: Final = 2  # of ggml's block layouts; files of versions 0 and 1 hold other bits
 
 # Keys that do not change the arithmetic of a text model, whatever their value.
@@ -79,23 +82,24 @@ class Hyperparameters:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive finite number. CheckpointError as :meth:`integer`."""
+        """A positive number that float32 can compute with. CheckpointError as :meth:`integer`."""
         value = self._value(key)
         if value is None:
             return self._default(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"is {value!r}, not a number")
-        if not (math.isfinite(value) and value > 0):
-            raise self.error(key, f"is {value}; it must be positive and finite")
+        least = LEAST_ROPE_BASE if key.startswith("rope.freq_base") else LEAST_NUMBER
+        if not least <= value <= MOST_NUMBER:  # nor if it is NaN
+            raise self.error(key, f"is {value}; from {least:g} to {MOST_NUMBER:g} is possible")
         return float(value)
 
     def any_number(self, key: str, default: float) -> float:
-        """A finite number of either sign. CheckpointError as :meth:`integer`."""
+        """A number of either sign that float32 can compute with. CheckpointError as :meth:`integer`."""
         value = self._value(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.error(key, f"is {value!r}, not a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_NUMBER:
+            raise self.error(key, f"is {value!r}, not a number from {-MOST_NUMBER:g} to {MOST_NUMBER:g}")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -190,7 +194,9 @@ class Hyperparameters:
     def refusal(self, key: str, why: str) -> UnsupportedModel:
         """An UnsupportedModel about this key and its value."""
         value = self._metadata.get(self._prefix + key)
-        shown = f"an array of {len(value)}" if isinstance(value, GgufArray) else repr(value)
+        shown = (
+            "missing" if value is None else f"an array of {len(value)}" if isinstance(value, GgufArray) else repr(value)
+        )
         return UnsupportedModel(f"{self._path}: metadata key '{self._prefix}{key}' is {shown}; {why}")
 
     def _value(self, key: str) -> str | int | float | bool | None:

@@ -34,6 +34,8 @@ def _shared(checkpoint: Checkpoint, model_type: str, scalings: tuple[str, ...]) 
     plan = decoder_plan(checkpoint, model_type, scalings=scalings)
     own_head_width(checkpoint, plan)
     experts = experts_of(checkpoint)
+    if experts.used < 2:  # the stock class adds experts up in a compiled function, which MLX ends the process for
+        raise parameters.refusal("expert_used_count", "two experts a token or more are supported here")
     dense = parameters.integer("leading_dense_block_count", 0, least=0)
     config = plan.config | {
         "num_experts": experts.count,

@@ -31,11 +31,16 @@ _MOST_HEAD_WIDTH: Final = 4096  # with it, a projection's rows stay below 2**31
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a family looks at: the header, its hyperparameters, and the context asked for in tokens (None: all there is)."""
+    """What a family looks at: the header, its hyperparameters, and the context asked for in tokens (None: all there is).
+
+    CheckpointError when there are more blocks than tensors: plans are made of as many parts as there are blocks."""
 
     header: GgufHeader
     parameters: Hyperparameters
     context: int | None = None
+
+    def __post_init__(self) -> None:
+        self.parameters.integer("block_count", most=max(1, len(self.header.tensors)))
 
     @property
     def trained_context(self) -> int:
