@@ -259,7 +259,10 @@ class BatchEngine(ABC):
 
     def _advance(self, batch: _Batch, events: list[Event]) -> None:
         started = time.monotonic()
-        whole = batch is not self._long and self._pace.expected_s(batch.places) <= 2 * STEP_S
+        # Beside one that goes by layers the others are of short texts, and go whole: there is one place for a batch in between.
+        whole = batch is not self._long and (
+            self._long is not None or self._pace.expected_s(batch.places) <= 2 * STEP_S
+        )
         done = batch.run.advance(None if whole else STEP_S)
         if done:
             results = self.finish_batch(batch.run.encoded())

@@ -239,6 +239,21 @@ def test_text_longer_than_a_step_goes_layer_by_layer_and_others_take_turns(
     assert np.abs(vectors([e for events in steps for e in events], 1) - embed(engine_of(bert), text(50))).max() < 1e-5
 
 
+def test_batch_of_short_texts_beside_one_that_goes_layer_by_layer_does_not_take_its_place(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(bert)
+    monkeypatch.setattr("engines.encoders.batch_engine.STEP_S", 0.0)
+    monkeypatch.setattr(engine._pace, "expected_s", lambda tokens: 1.0 if tokens > 30 else 0.0)
+    submit(engine, 1, text(50))
+    engine.step()
+    submit(engine, 2, *[text(20, i) for i in range(8)])  # each is short; together they are not
+    events = run(engine)
+    assert ended(events) == [2, 1]
+    monkeypatch.undo()
+    assert np.abs(vectors(events, 1) - embed(engine_of(bert), text(50))).max() < 1e-5
+
+
 def test_cancel_ends_a_long_text_between_layers(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(bert)
     monkeypatch.setattr("engines.encoders.batch_engine.STEP_S", 0.0)
