@@ -4,6 +4,7 @@
 #include "attention.h"
 #include "dense.h"
 #include "formats.h"
+#include "looked_up.h"
 #include "product.h"
 #include "quantize.h"
 #include "rows.h"
@@ -28,7 +29,11 @@ static const FormatKernels* format(int ggml_type) {
   static constexpr FormatKernels kQ4_0 = block_format<Q4_0>(), kQ4_1 = block_format<Q4_1>(), kQ5_0 = block_format<Q5_0>();
   static constexpr FormatKernels kQ5_1 = block_format<Q5_1>(), kQ8_0 = block_format<Q8_0>(), kQ2_K = block_format<Q2_K>();
   static constexpr FormatKernels kQ3_K = block_format<Q3_K>(), kQ4_K = block_format<Q4_K>(), kQ5_K = block_format<Q5_K>();
-  static constexpr FormatKernels kQ6_K = block_format<Q6_K>();
+  static constexpr FormatKernels kQ6_K = block_format<Q6_K>(), kIQ4_NL = block_format<IQ4_NL>(), kIQ4_XS = block_format<IQ4_XS>();
+  static constexpr FormatKernels kIQ3_S = block_format<IQ3_S>(), kIQ3_XXS = block_format<IQ3_XXS>(), kIQ2_S = block_format<IQ2_S>();
+  static constexpr FormatKernels kIQ2_XS = block_format<IQ2_XS>(), kIQ2_XXS = block_format<IQ2_XXS>();
+  static constexpr FormatKernels kIQ1_S = block_format<IQ1_S>(), kIQ1_M = block_format<IQ1_M>(), kTQ1_0 = block_format<TQ1_0>();
+  static constexpr FormatKernels kTQ2_0 = block_format<TQ2_0>(), kMXFP4 = block_format<MXFP4>(), kNVFP4 = block_format<NVFP4>();
   switch (ggml_type) {  // GGML's ids
     case 0: return &kF32;
     case 1: return &kF16;
@@ -42,7 +47,20 @@ static const FormatKernels* format(int ggml_type) {
     case 12: return &kQ4_K;
     case 13: return &kQ5_K;
     case 14: return &kQ6_K;
+    case 16: return &kIQ2_XXS;
+    case 17: return &kIQ2_XS;
+    case 18: return &kIQ3_XXS;
+    case 19: return &kIQ1_S;
+    case 20: return &kIQ4_NL;
+    case 21: return &kIQ3_S;
+    case 22: return &kIQ2_S;
+    case 23: return &kIQ4_XS;
+    case 29: return &kIQ1_M;
     case 30: return &kBF16;
+    case 34: return &kTQ1_0;
+    case 35: return &kTQ2_0;
+    case 39: return &kMXFP4;
+    case 40: return &kNVFP4;
     default: return nullptr;
   }
 }
