@@ -168,7 +168,7 @@ class Hyperparameters:
         found = self._value(key)
         if found is None or found in _NEUTRAL.get(key, ()):
             return
-        if isinstance(found, str) or not math.isclose(found, value, rel_tol=1e-6):
+        if isinstance(found, str | bool) or not math.isclose(found, value, rel_tol=1e-6):
             raise self.refusal(key, f"only {value:g} is supported here")
 
     def finish(self) -> None:

@@ -11,6 +11,7 @@ import math
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.checkpoint_file import open_regular
-from engines.errors import GgufFormatError
+from engines.errors import CheckpointError, GgufFormatError
 from engines.ggml_types import GgmlType
 from engines.gguf_reader import GgufReader, GgufValueType
 from engines.header import GgufHeader
@@ -111,9 +112,12 @@ def rewrite_checkpoint(
 
     ``numbers`` are metadata that is set, as UINT32; what says how ``source`` was split is left out. ``data`` yields a tensor's
     bytes in pieces, which are written at once. The file is complete before it gets its name, in place of one that was there;
-    nothing is left behind on failure. ValueError when ``data`` yields more or less than the tensor's bytes.
+    nothing is left behind on failure. CheckpointError when the file cannot be written, ValueError when ``data`` yields more or
+    less than the tensor's bytes.
     """
     path = Path(path)
+    if not path.name or "\0" in path.name:
+        raise CheckpointError(f"{path} is no name of a file that can be written")
     pairs = _pairs(source) | {key: _encoded(key, number) for key, number in numbers.items()}
     pairs["general.quantization_version"] = _encoded("general.quantization_version", _QUANTIZATION_VERSION)
     for key in ("split.no", "split.count", "split.tensors.count"):
@@ -129,8 +133,11 @@ def rewrite_checkpoint(
                 _write_data(file, tensor, data(tensor))
             _pad(file, source.alignment)
         unfinished.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # the file's name may be what is wrong
+            unfinished.unlink(missing_ok=True)
     return path
 
 

@@ -41,7 +41,7 @@ def quantise_file(
 
     Raises UnsupportedModel for an unknown mix, a tensor type that cannot be read, and a source that is quantised already,
     unless ``requantise`` allows to quantise it again, which costs quality. CheckpointError names a tensor that cannot be
-    quantised, and a target that is part of the source.
+    quantised, a target that is part of the source, and one that cannot be written (no folder, no room, no leave).
     """
     header = source if isinstance(source, GgufHeader) else read_header(source)
     target = Path(target)
@@ -90,9 +90,14 @@ def _first(header: GgufHeader, key: str, default: int = 0) -> int:
 
 
 def _check_target(header: GgufHeader, target: Path) -> None:
-    for path in header.paths:
-        if target.exists() and target.samefile(path):
+    try:
+        there = target.exists()
+        if there and any(target.samefile(path) for path in header.paths):
             raise CheckpointError(f"{target} is the file to be quantised; name another target")
+        if there and not target.is_file():
+            raise CheckpointError(f"{target} is there, and is not a file; name another target")
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a zero byte
+        raise CheckpointError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _check_source(header: GgufHeader, info: TensorInfo, kind: GgmlType, requantise: bool) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 from pathlib import Path
 
 import gguf
@@ -115,4 +118,29 @@ def test_file_that_changed_since_its_header_was_read_is_refused(tmp_path: Path) 
         file.write(bytes(32))
     with pytest.raises(CheckpointError, match="has changed"):
         quantise_file(header, tmp_path / "target.gguf", "Q4_K_M")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("name", ["no/such/folder.gguf", "folder", "pipe", "x" * 250, "x" * 300, "a\0b.gguf"])
+def test_file_that_cannot_be_written_is_refused_and_nothing_is_left(name: str, tmp_path: Path) -> None:
+    source = tiny_gguf(tmp_path, "llama", "F32")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=r"cannot be written|can be written|is not a file"):
+        quantise_file(source, tmp_path / name, "Q4_K_M")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_file_for_which_there_is_no_room_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    source = tiny_gguf(tmp_path, "llama", "F32")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        with pytest.raises(CheckpointError, match=r"target\.gguf cannot be written: File too large"):
+            quantise_file(source, tmp_path / "target.gguf", "Q4_K_M")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
     assert list(tmp_path.iterdir()) == [source]
