@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.errors import ContextLengthExceeded, EngineError
+from engines.scheduling.histogram import Recorder
 from engines.wire import (
     MAX_FRAME_BYTES,
     Cancel,
+    CapacityReport,
+    CapacityRow,
     ChatMessage,
     ChatPrompt,
     Chunk,
@@ -28,7 +31,9 @@ from engines.wire import (
     Hello,
     LoadModel,
     ModelSpec,
+    PriorityCounts,
     Sampling,
+    SchedulingReport,
     ScoreRequest,
     Scores,
     SetGrant,
@@ -193,3 +198,23 @@ def _events(body: bytes) -> tuple[Event, ...]:
     message = decode_to_gateway(body)
     assert isinstance(message, Events)
     return message.events
+
+
+def test_wire_scheduling_reports_survive_and_stay_small() -> None:
+    recorder = Recorder()
+    for seconds in (0.002, 0.03, 700.0):
+        recorder.add(seconds)
+    times = recorder.read()
+    report = SchedulingReport(
+        width=32,
+        waiting=3,
+        by_priority=PriorityCounts(interactive=1, batch=2),
+        band="orange",
+        headroom_bytes=0,
+        inter_token=times,
+        ttft=times,
+    )
+    frame = encode_frame(report)
+    assert decode_to_gateway(frame[4:]) == report and len(frame) < 600
+    capacity = CapacityReport(capacity=(CapacityRow(1, 8192), CapacityRow(2, 4096)), width=2)
+    assert decode_to_gateway(encode_frame(capacity)[4:]) == capacity
