@@ -85,7 +85,7 @@ class Hyperparameters:
         """A positive number that float32 can compute with. CheckpointError as :meth:`integer`."""
         value = self._value(key)
         if value is None:
-            return self._default(key, default)
+            return float(self._default(key, default))
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"is {value!r}, not a number")
         least = LEAST_ROPE_BASE if key.startswith("rope.freq_base") else LEAST_NUMBER
@@ -97,7 +97,7 @@ class Hyperparameters:
         """A number of either sign that float32 can compute with. CheckpointError as :meth:`integer`."""
         value = self._value(key)
         if value is None:
-            return default
+            return float(default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_NUMBER:
             raise self.error(key, f"is {value!r}, not a number from {-MOST_NUMBER:g} to {MOST_NUMBER:g}")
         return float(value)
