@@ -56,7 +56,8 @@ class House:
         return self.client.responses
 
     def asked(self, place: int = -1) -> TextRequest:
-        return self.residency.leases[place].requests[-1]
+        request: TextRequest = self.residency.leases[place].requests[-1]
+        return request
 
     def messages(self, place: int = -1) -> list[tuple[str, str | None]]:
         prompt = self.asked(place).prompt
