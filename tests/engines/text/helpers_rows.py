@@ -79,6 +79,7 @@ def stock_model(name: str) -> Any:
     """A stock mlx-lm model with random float32 weights whose logits are spread, so that no two tokens tie."""
     config = _CONFIGS[name]
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    mx.random.seed(7)  # of what has one dimension, as mamba's
     model = module.Model(module.ModelArgs.from_dict(config))
     generator = np.random.default_rng(7)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -15,6 +16,7 @@ from engines.text.batcher import Batcher
 from engines.text.cache_room import fit, keep_rows
 from tests.engines.text.helpers_rows import (
     EOS,
+    GREEDY,
     VOCABULARY,
     WINDOW,
     FixedPacer,
@@ -100,8 +102,9 @@ def test_room_is_what_the_device_holds(name: str) -> None:
     batcher = batcher_of(name)
     mx.clear_cache()
     before = mx.get_active_memory()
+    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
     for i, length in enumerate((400, 300, 200, 20)):
-        batcher.submit(make_row(i, prompt(length, i), 100))
+        batcher.submit(make_row(i, prompt(length, i), 100, endless))
     for rows, leaver in ((4, 1), (3, 0), (2, 3), (1, None)):
         events: list[Any] = []
         while len({event.id for event in events if type(event).__name__ == "RowToken"}) < rows:
