@@ -46,6 +46,9 @@ SPREAD = {
     "Q5_0": 9.2,
     "Q5_1": 16.0,
     "Q8_0": 74.0,
+    "IQ4_NL": 67.0,
+    "IQ4_XS": 1245.0,
+    "MXFP4": 5.6,
 }
 FACTORS_AT = {
     "Q2_K": (80, 82),
@@ -54,7 +57,11 @@ FACTORS_AT = {
     "Q4_0": (0,),
     "Q5_0": (0,),
     "Q8_0": (0,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+    "MXFP4": (),
 }  # else 0 and 2
+EXPONENT = 120  # of MXFP4: weights are some 2 ** -6
 CHAIN = 192  # products an evaluation at least, so that what one costs by itself disappears
 VOCABULARY, LAYERS = 128256, 32
 
@@ -62,7 +69,14 @@ VOCABULARY, LAYERS = 128256, 32
 def random_blocks(quant: QuantType, rows: int, columns: int, scale: float = 1 / 64) -> mx.array:
     """Made on the device: random codes under random factors, weights of about the standard deviation ``scale``."""
     count = rows * columns // quant.block_size
-    raw = mx.random.randint(0, 1 << 16, (count, quant.block_bytes // 2), mx.uint32).astype(mx.uint16).view(mx.uint8)
+    shorts = (quant.block_bytes + 1) // 2
+    raw = (
+        mx.random.randint(0, 1 << 16, (count, shorts), mx.uint32)
+        .astype(mx.uint16)
+        .view(mx.uint8)[:, : quant.block_bytes]
+    )
+    if quant.name == "MXFP4":
+        raw = mx.concatenate([mx.full((count, 1), EXPONENT, mx.uint8), raw[:, 1:]], axis=1)
     for at in FACTORS_AT.get(quant.name, (0, 2)):
         factor = mx.random.uniform(0.5, 1.5, (count, 1)) * mx.where(mx.random.bernoulli(0.5, (count, 1)), 1, -1)
         half = (factor * (scale / SPREAD[quant.name])).astype(mx.float16).view(mx.uint8)
