@@ -77,7 +77,7 @@ def build_model(
     slots = as_in_file(header, plan.slots or family.slots)
     layers = plan.config["num_hidden_layers"]
     placements = place(header, slots, layers, plan.tensors, layers=plan.layers, spare=plan.spare_blocks)
-    model = _stock_model(plan, placements)
+    model = _stock_model(header.path, plan, placements)
     fill(header, model, plan, placements, compute, report)
     fuse(model, plan.gate or family.gate)
     fuse_blocks(model)
@@ -109,10 +109,13 @@ def _compute_dtype(name: str | None) -> mx.Dtype:
     return DTYPES[name]
 
 
-def _stock_model(plan: Plan, placements: Sequence[Placement]) -> Any:
+def _stock_model(path: str, plan: Plan, placements: Sequence[Placement]) -> Any:
     module = importlib.import_module(f"mlx_lm.models.{plan.config['model_type']}")
     model_name, arguments_name = plan.classes
-    model = getattr(module, model_name)(getattr(module, arguments_name).from_dict(plan.config))
+    try:
+        model = getattr(module, model_name)(getattr(module, arguments_name).from_dict(plan.config))
+    except (ArithmeticError, ValueError) as error:  # sizes that are each possible, but not together
+        raise UnsupportedModel(f"{path}: the metadata makes no {plan.config['model_type']} model: {error}") from error
     if not any(placement.module.endswith("lm_head") for placement in placements) and "lm_head" in model:
         # Some stock classes drop their head only when they see that the checkpoint has none.
         model.sanitize({})
