@@ -37,7 +37,7 @@ from engines.header import GgufHeader, read_header
 from tests.engines.gguf.families.recorded import FARTHEST, recordings
 from tests.engines.gguf.helpers_blocks import random_blocks
 
-__all__ = ["VOCABULARY", "Array", "Case", "checks", "logits_of", "stock_of", "write_case"]
+__all__ = ["NARROW", "VOCABULARY", "Array", "Case", "checks", "logits_of", "stock_of", "widened", "write_case"]
 
 Array = NDArray[np.float32]
 Weights = dict[str, Array]
@@ -185,6 +185,7 @@ def _check_kv_bytes(built: BuiltModel, case: Case, ids: mx.array) -> None:
 
 def _check_quantised(case: Case, tmp_path: Path) -> None:
     """All quant types in turn, each where its blocks fit, against the same tensors exactly dequantised."""
+    case = widened(case)
     _, tensors = floats_of(case)
     quantised, dequantised = _in_all_types(case, tensors)
     path = write_case(tmp_path / "quantised.gguf", case, quantised)
@@ -199,18 +200,36 @@ def _check_quantised(case: Case, tmp_path: Path) -> None:
     assert footprint.state_bytes == built.state_bytes
 
 
+def widened(case: Case) -> Case:
+    """The case with rows of 256, which blocks of 256 weights fill; as it is where it is one of :data:`NARROW`."""
+    if case.id in NARROW:
+        return case
+    key = next(key for key in ("hidden_size", "dim") if key in case.config)
+    metadata = {**case.metadata, "embedding_length": WIDE}
+    turned = metadata.get("rope.dimension_count")
+    if isinstance(turned, int) and "attention.key_length" not in metadata:  # heads are a share of the width
+        metadata["rope.dimension_count"] = turned * WIDE // case.config[key]
+    return replace(case, config=case.config | {key: WIDE}, metadata=metadata)
+
+
 def _in_all_types(
     case: Case, tensors: Mapping[str, CheckpointTensor]
 ) -> tuple[dict[str, CheckpointTensor], dict[str, CheckpointTensor]]:
-    turn = itertools.cycle(quant for quant in QUANT_TYPES if quant.name != "F32")
+    types = [quant for quant in QUANT_TYPES if quant.name != "F32"]
+    large, others = ([quant for quant in types if (quant.block_size == WIDE) is wide] for wide in (True, False))
+    in_turn = {True: itertools.cycle(large), False: itertools.cycle(others)}
+    seen = itertools.count()
     quantised, dequantised = dict(tensors), dict(tensors)
     for index, (name, (_, data)) in enumerate(tensors.items()):
         if data.ndim == 1 or not name.endswith(".weight") or any(part in name for part in case.floats):
             continue
+        # Two of three matrices that blocks of 256 fit get such.
+        turn = in_turn[data.shape[-1] % WIDE == 0 and next(seen) % 3 < 2]
         kind = next(quant for quant in itertools.islice(turn, 64) if data.shape[-1] % quant.block_size == 0)
         blocks = _blocks(kind, data.shape, 1000 + index, float(data.std()))
         quantised[name] = (kind.name, blocks)
         dequantised[name] = ("F32", kind.dequantize_numpy(blocks))
+    assert case.id in NARROW or len({quant.name for quant in large} & {kind for kind, _ in quantised.values()}) > 1
     return quantised, dequantised
 
 
@@ -222,6 +241,25 @@ def _blocks(kind: QuantType, shape: tuple[int, ...], seed: int, scale: float) ->
         return encoded
     return random_blocks(kind, shape[:-1], shape[-1], seed=seed, scale=scale)
 
+
+WIDE = 256  # weights of a row, and of a block of the K-quants
+NARROW = frozenset(
+    {
+        "apertus",
+        "arcee",
+        "chatglm",
+        "cohere2",
+        "deci",
+        "deci-linear",
+        "exaone",
+        "gemma3n",
+        "gpt2",
+        "gptneox",
+        "internlm2",
+    }
+    | {"jamba", "jamba-experts", "lfm2", "llama4", "qwen", "qwen3next", "qwen3next-early", "starcoder"}
+)
+"""Cases whose tensors or keys are written for one width alone: their matrices take types with blocks of 32."""
 
 LEGACY = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # gguf-py quantises to these
 

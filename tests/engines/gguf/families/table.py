@@ -12,7 +12,7 @@ from typing import Final
 
 from engines.gguf.families import FAMILIES, REFUSED
 from tests.engines.gguf import families as package
-from tests.engines.gguf.families.helpers_family import Case
+from tests.engines.gguf.families.helpers_family import NARROW, Case
 from tests.engines.gguf.families.recorded import recordings
 
 __all__ = ["DOCUMENT", "cases", "generated", "rewritten"]
@@ -54,7 +54,7 @@ def generated() -> str:
             lines.append(f"| `{architecture}` | | not tested | | | | |")
         else:
             whole = [case for case in proven if not case.light]
-            types = "all" if whole or architecture in _OLDER else ""
+            types = _types(architecture, whole)
             rows = "2, 3, KV heads" if all(case.rows for case in whole) else "1"
             proofs = "; ".join(dict.fromkeys(case.proof for case in proven))
             names = ", ".join(case.id for case in proven)
@@ -62,6 +62,14 @@ def generated() -> str:
             start = f"| `{architecture}` | {', '.join(classes)} | equal | {types} | {rows} | {same}"
             lines.append(f"{start} | {proofs} ({names}) |")
     return "\n".join(lines)
+
+
+def _types(architecture: str, cases: list[Case]) -> str:
+    if architecture == "llama":
+        return "all"
+    if architecture in _OLDER or any(case.id not in NARROW for case in cases):
+        return "blocks of 32 and 256"
+    return "blocks of 32" if cases else ""
 
 
 def rewritten(text: str) -> str:
