@@ -27,6 +27,8 @@ from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
 from engines.gguf import families
 from engines.gguf.config import Hyperparameters
+from engines.gguf.tokenizers.kinds import KINDS
+from engines.gguf.tokenizers.kinds import refusal as tokenizer_refusal
 from engines.header import GgufArray, GgufHeader, SafetensorsHeader, read_header, read_safetensors_header
 from engines.safetensors_header import BITS, load_json
 from engines.wire import Task
@@ -46,8 +48,6 @@ TEXT_TYPES: Final = frozenset(
 )
 """Tensor types that can be computed with."""
 
-_TOKENIZERS: Final[Mapping[str, str]] = MappingProxyType({"gpt2": "byte-level BPE", "llama": "SPM"})
-_ENCODER_TOKENIZERS: Final[Mapping[str, str]] = MappingProxyType({"bert": "WordPiece", "t5": "unigram"})
 ENCODER_TASKS: Final[frozenset[Task]] = frozenset({"embedding", "rerank"})
 """Tasks of models that read a text whole (:mod:`engines.encoders`)."""
 
@@ -187,7 +187,7 @@ def _gguf_tokenizer(header: GgufHeader) -> str | None:
     if model is None:
         return None
     flavour = header.text("tokenizer.ggml.pre")
-    return {**_TOKENIZERS, **_ENCODER_TOKENIZERS}.get(model, model) + (f" ({flavour})" if flavour else "")
+    return KINDS.get(model, model) + (f" ({flavour})" if flavour else "")
 
 
 def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str | None:
@@ -202,10 +202,12 @@ def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str 
     types = sorted({tensor.type.name for tensor in header.tensors.values() if tensor.type not in TEXT_TYPES})
     if types:
         return f"the quant type{'s' if len(types) > 1 else ''} {', '.join(types)} cannot be computed with"
-    model = header.text("tokenizer.ggml.model")
-    known = {**_TOKENIZERS, **_ENCODER_TOKENIZERS} if task in ENCODER_TASKS else _TOKENIZERS
-    if model not in known:
-        return f"the tokenizer {model!r} is not supported; these are: {', '.join(known)}"
+    kind = header.text("tokenizer.ggml.model")
+    if kind is None:
+        return "the file has no tokenizer (tokenizer.ggml.model is missing)"
+    unusable = tokenizer_refusal(kind, header.text("tokenizer.ggml.pre"))
+    if unusable is not None:
+        return unusable
     if task in ENCODER_TASKS:
         return _encoder_unsupported(header, None, header.path)
     try:  # as the build will: the keys that it needs, understands, and those it must refuse

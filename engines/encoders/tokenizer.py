@@ -1,7 +1,7 @@
 """Texts to token ids with what the model wants around them, one text or a pair.
 
-Three sources: ``tokenizer.json``; GGUF metadata of WordPiece (``tokenizer.ggml.model`` "bert") and Unigram ("t5"), rebuilt for the
-`tokenizers` library; and GGUF metadata of the other kinds, which :class:`engines.gguf.tokenizer.GgufTokenizer` reads.
+Three sources: ``tokenizer.json``; GGUF metadata of WordPiece (``tokenizer.ggml.model`` "bert") and Unigram ("t5"), built by
+the `tokenizers` library; and GGUF metadata of the other kinds, which :class:`engines.gguf.tokenizer.GgufTokenizer` reads.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import Unigram, WordPiece
 
 from engines.errors import CheckpointError
 from engines.gguf.tokenizer import GgufTokenizer
-from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary, metadata_flag
-from engines.header import GgufArray
+from engines.gguf.tokenizers.unigram import normaliser, unigram_library
+from engines.gguf.tokenizers.vocabulary import PREFIX, SPACE, TokenType, Vocabulary, metadata_flag
+from engines.gguf.tokenizers.wordpiece import word_piece_library
 
 __all__ = ["Frame", "PairFrame", "TextTokenizer", "gguf_tokenizer", "json_tokenizer"]
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
-_SPACE: Final = "▁"
 _ENCODERS: Final = frozenset({"bert", "jina-bert-v2", "modern-bert", "nomic-bert", "nomic-bert-moe"})
 _TOGETHER: Final = 64  # texts handed to the library at a time: it tokenises them on threads of its own
 
@@ -211,63 +210,33 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> TextTokenizer:
 
 
 def _word_piece(metadata: Mapping[str, Any]) -> TextTokenizer:
-    """BERT's. In GGUF a piece that begins a word starts with ``▁``, and one that goes on has no ``##``."""
+    """BERT's."""
     vocabulary = _vocabulary(metadata, {"bos": 101, "eos": 102, "unknown": 100})
-    pieces: dict[str, int] = {}
-    special: set[str] = set()
-    for id, text in enumerate(vocabulary.texts):
-        if vocabulary.types[id] in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED) or _is_bracketed(text):
-            pieces.setdefault(text, id)
-            special.add(text)
-        elif text.startswith(_SPACE):
-            pieces.setdefault(text[len(_SPACE) :], id)
-        else:
-            pieces.setdefault("##" + text, id)
-    unknown = vocabulary.texts[_known(vocabulary.unknown_id, "unknown")]
-    tokenizer = Tokenizer(WordPiece(pieces, unk_token=unknown, max_input_chars_per_word=100))
-    lower = metadata_flag(metadata, PREFIX + "normalizer.lowercase")
-    if lower is None:  # files do not say: a vocabulary for lower-case text has no capitals
-        lower = not any("A" <= text[:1] <= "Z" for text in pieces if text not in special)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = word_piece_library(metadata, vocabulary)
     begin = _known(_number(metadata, "cls_token_id", vocabulary.bos_id), "bos")
     end = _known(_separator(metadata, vocabulary.eos_id), "seperator")
     pair = PairFrame((begin,), (end,), (end,), 1)
     return _of_library(tokenizer, Frame((begin,), (end,)), pair, len(vocabulary.texts))
 
 
-def _is_bracketed(text: str) -> bool:
-    return text.startswith("[") and text.endswith("]") and len(text) > 2
-
-
 def _unigram(metadata: Mapping[str, Any]) -> TextTokenizer:
     """SentencePiece's unigram model, as XLM-R has it."""
     vocabulary = _vocabulary(metadata, {"bos": 0, "eos": 2, "unknown": 3})
-    if vocabulary.scores is None:
-        raise CheckpointError("tokenizer.ggml.scores is missing: a unigram tokenizer cannot work without")
-    unknown = _known(vocabulary.unknown_id, "unknown")
-    # Control tokens spelled out in a text are text: their pieces are what no text holds.
-    texts = [
-        f"\0{id}" if vocabulary.types[id] in (TokenType.CONTROL, TokenType.UNKNOWN) else text
-        for id, text in enumerate(vocabulary.texts)
-    ]
-    pieces = list(zip(texts, vocabulary.scores, strict=True))
-    tokenizer = Tokenizer(Unigram(pieces, unknown, False))
+    tokenizer = unigram_library(vocabulary)
     steps: list[Any] = []
-    charsmap = metadata.get(PREFIX + "precompiled_charsmap")
-    if isinstance(charsmap, GgufArray) and len(charsmap):
-        steps.append(normalizers.Precompiled(bytes(value & 0xFF for value in charsmap.integers())))
+    if (own := normaliser(metadata)) is not None:
+        steps.append(own)
     if metadata_flag(metadata, PREFIX + "remove_extra_whitespaces") is not False:
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     tokenizer.normalizer = normalizers.Sequence(steps)
     prefix = metadata_flag(metadata, PREFIX + "add_space_prefix") is not False
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, "always" if prefix else "never")
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always" if prefix else "never")
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in vocabulary.of_type(TokenType.USER_DEFINED)])
     begin, end = _known(vocabulary.bos_id, "bos"), _known(vocabulary.eos_id, "eos")
     if metadata_flag(metadata, PREFIX + "add_bos_token") is False:
-        return _of_library(tokenizer, Frame((), (end,)), None, len(texts))
+        return _of_library(tokenizer, Frame((), (end,)), None, len(vocabulary.texts))
     pair = PairFrame((begin,), (end, end), (end,))
-    return _of_library(tokenizer, Frame((begin,), (end,)), pair, len(texts))
+    return _of_library(tokenizer, Frame((begin,), (end,)), pair, len(vocabulary.texts))
 
 
 def _vocabulary(metadata: Mapping[str, Any], defaults: Mapping[str, int]) -> Vocabulary:

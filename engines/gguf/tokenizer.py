@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.tokenizers.bpe import BytePairModel
 from engines.gguf.tokenizers.detokenizer import StreamingDetokenizer
+from engines.gguf.tokenizers.dna import DnaModel
 from engines.gguf.tokenizers.infill import infill_ids
+from engines.gguf.tokenizers.kinds import refusal
+from engines.gguf.tokenizers.plamo2 import CheapestModel
+from engines.gguf.tokenizers.rwkv import WorldModel
 from engines.gguf.tokenizers.specials import SpecialSplitter
 from engines.gguf.tokenizers.spm import SentencePieceModel
+from engines.gguf.tokenizers.unigram import UnigramModel
 from engines.gguf.tokenizers.vocabulary import PREFIX, TokenType, Vocabulary
+from engines.gguf.tokenizers.wordpiece import WordPieceModel
 
 __all__ = ["GgufTokenizer", "StreamingDetokenizer"]
 
@@ -33,11 +39,16 @@ class _Model(Protocol):
 
 
 # A model kind is one entry: tokenizer.ggml.model, its class, and the ids of BOS, EOS and unknown where the file is silent.
-_MODELS: dict[str, tuple[type[BytePairModel] | type[SentencePieceModel], dict[str, int]]] = {
+_MODELS: dict[str, tuple[Callable[[Mapping[str, Any], Vocabulary], _Model], dict[str, int]]] = {
     "gpt2": (BytePairModel, {}),
     "gemma4": (BytePairModel, {}),
     "whitespace": (BytePairModel, {}),
+    "hybriddna": (DnaModel, {}),
     "llama": (SentencePieceModel, {"bos": 1, "eos": 2, "unknown": 0}),
+    "bert": (WordPieceModel, {"bos": 101, "unknown": 100, "padding": 0}),
+    "t5": (UnigramModel, {"eos": 1, "unknown": 2, "padding": 0}),
+    "rwkv": (WorldModel, {}),
+    "plamo2": (CheapestModel, {"bos": 1, "eos": 2, "unknown": 0, "padding": 3}),
 }
 
 
@@ -74,11 +85,9 @@ class GgufTokenizer:
         kind = metadata.get(PREFIX + "model")
         if kind is None:
             raise CheckpointError("tokenizer.ggml.model is missing: the file has no tokenizer")
-        if kind not in _MODELS:
-            raise UnsupportedModel(
-                f"the tokenizer is of the kind {kind!r} (tokenizer.ggml.model), which is not supported; "
-                f"supported are {', '.join(sorted(_MODELS))}"
-            )
+        unusable = refusal(kind, metadata.get(PREFIX + "pre"))
+        if unusable is not None:
+            raise UnsupportedModel(unusable)
         model_class, defaults = _MODELS[kind]
         ids = {f"{PREFIX}{name}_token_id": id for name, id in defaults.items()}
         vocabulary = Vocabulary.from_metadata({**ids, **{key: metadata[key] for key in metadata}})

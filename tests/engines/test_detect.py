@@ -132,11 +132,22 @@ def test_detect_task(pairs: list[bytes], tensors: list[Tensor], task: str, tmp_p
             [Tensor("t", (256, 1), GgmlType.Q8_1), Tensor("u", (256, 1), GgmlType.Q1_0)],
             "the quant types Q1_0, Q8_1 cannot",
         ),
-        ([ARCHITECTURE], ONE_TENSOR, "the tokenizer None is not supported; these are: gpt2, llama"),
+        ([ARCHITECTURE], ONE_TENSOR, "the file has no tokenizer (tokenizer.ggml.model is missing)"),
+        *(
+            ([*text_pairs("llama")[:-1], pair("tokenizer.ggml.model", Kind.STRING, kind)], ONE_TENSOR, reason)
+            for kind, reason in (
+                ("no_vocab", "the file says that it has no tokenizer (tokenizer.ggml.model is 'no_vocab')"),
+                ("heard", "the tokenizer is of the kind 'heard' (tokenizer.ggml.model), which is not supported"),
+            )
+        ),
         (
-            [*text_pairs("llama")[:-1], pair("tokenizer.ggml.model", Kind.STRING, "rwkv")],
+            [
+                *text_pairs("llama")[:-1],
+                pair("tokenizer.ggml.model", Kind.STRING, "gpt2"),
+                pair("tokenizer.ggml.pre", Kind.STRING, "never-heard"),
+            ],
             ONE_TENSOR,
-            "the tokenizer 'rwkv' is not supported",
+            "the tokenizer needs the pre-tokenizer 'never-heard' (tokenizer.ggml.pre), which is not supported",
         ),
         *(
             (

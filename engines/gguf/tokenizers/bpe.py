@@ -56,7 +56,10 @@ class BytePairModel:
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
         ids = vocabulary.normal_ids()
         merges = _merges(metadata, vocabulary, ids, by_id=name in _UNRANKED)
-        self._lines = {text: id for text, id in ids.items() if rule.plain and text and not text.strip("\n")}
+        # Line breaks that are one token are not left to the merges, which may not have them.
+        self._breaks = (
+            {text: id for text, id in ids.items() if text and not text.strip("\n")} if rule.whole_breaks else {}
+        )
         if rule.plain:
             ids |= vocabulary.of_type(TokenType.BYTE)
         self._encode = _library(rule, ids, merges).encode
@@ -89,9 +92,8 @@ class BytePairModel:
         if self._rule.begins_lines:
             text = _LINE_START.sub(SPACE, text)
         ids: list[int] = []
-        # Line breaks that are one token are not left to the merges, which may not have them.
-        for part in _LINE_BREAKS.split(text) if self._lines else (text,):
-            if (id := self._lines.get(part)) is not None:
+        for part in _LINE_BREAKS.split(text) if self._breaks else (text,):
+            if (id := self._breaks.get(part)) is not None:
                 ids.append(id)
             elif part:
                 ids += self._encode(part, add_special_tokens=False).ids

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engines.errors import UnsupportedModel
 
-__all__ = ["RULES", "PreRule", "pre_rule"]
+__all__ = ["RULES", "PreRule", "pre_refusal", "pre_rule"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class PreRule:
     add_bos: bool = False  # where the file does not say
     always_bos: bool = False  # also where the file says otherwise: files of this kind are known to be wrong
     plain: bool = False  # tokens are text as SentencePiece writes it (a space is ▁), not bytes as printable characters
+    whole_breaks: bool = False  # a run of line breaks that is a token is that token
     begins_lines: bool = False  # a line gets a space before it, unless it begins with one
     spaces_are_cuts: bool = False  # whitespace is in no word, and in no token
 
@@ -179,19 +180,27 @@ RULES: dict[str, PreRule] = {
     **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), PreRule((_SENTENCES,))),
     "viking": PreRule((_SENTENCES, r"\p{N}")),
     # Merges run over whole lines of plain text.
-    "gemma4": PreRule(_LINES, add_bos=True, always_bos=True, plain=True),
-    **dict.fromkeys(("granite-embed-multi-311m", "sarvam-moe"), PreRule(_LINES, plain=True)),
-    "mmbert": PreRule((*_LINES, "▁[^▁]*"), plain=True, begins_lines=True),
+    "gemma4": PreRule(_LINES, add_bos=True, always_bos=True, plain=True, whole_breaks=True),
+    "granite-embed-multi-311m": PreRule(_LINES, plain=True, whole_breaks=True),
+    "sarvam-moe": PreRule(_LINES, plain=True),
+    "mmbert": PreRule((*_LINES, "▁[^▁]*"), plain=True, whole_breaks=True, begins_lines=True),
     "whitespace": PreRule((), plain=True, spaces_are_cuts=True),
 }
 
 
 def pre_rule(name: str | None) -> PreRule:
     """The rule of this ``tokenizer.ggml.pre``; None is "default". UnsupportedModel names one that is not known."""
-    try:
-        return RULES[name or "default"]
-    except KeyError:
-        raise UnsupportedModel(
-            f"the tokenizer needs the pre-tokenizer {name!r} (tokenizer.ggml.pre), which is not supported; "
-            f"supported are {', '.join(sorted(RULES))}"
-        ) from None
+    unknown = pre_refusal(name)
+    if unknown is not None:
+        raise UnsupportedModel(unknown)
+    return RULES[name or "default"]
+
+
+def pre_refusal(name: str | None) -> str | None:
+    """Why this ``tokenizer.ggml.pre`` cannot be used; None if it can."""
+    if (name or "default") in RULES:
+        return None
+    return (
+        f"the tokenizer needs the pre-tokenizer {name!r} (tokenizer.ggml.pre), which is not supported; "
+        f"supported are {', '.join(sorted(RULES))}"
+    )

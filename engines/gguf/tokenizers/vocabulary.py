@@ -45,6 +45,8 @@ _ENDS_ANSWER = frozenset(
         "<|end|>",
         "<|return|>",
         "<|call|>",
+        "<|calls|>",
+        "<|flush|>",
         "<|endoftext|>",
         "<|end_of_text|>",
         "<|end_of_turn|>",
@@ -54,12 +56,19 @@ _ENDS_ANSWER = frozenset(
         "<end_of_turn>",
         "<end_of_utterance>",
         "<turn|>",
+        "<|tool_response>",
         "<｜end▁of▁sentence｜>",
         "[e~[",
     }
 )
 # Texts which end an answer only as control tokens: Gemma's "</s>" is HTML for struck-through text.
-_ENDS_ANSWER_AS_CONTROL = frozenset({"</s>", "<eos>", "[EOS]", "[EOT]", "<EOT>", "_<EOT>"})
+_ENDS_ANSWER_AS_CONTROL = frozenset(
+    {"</s>", "<eos>", "[EOS]", "[EOT]", "<EOT>", "_<EOT>"}
+    # What models of code write after what fills a gap: padding, or the next repository or file.
+    | {"<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<fim-repo>", "<REPO>", "<reponame>"}
+)
+# Keys of ids which end an answer.
+_ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class Vocabulary:
         eos_id = special("eos")
         normal = TokenType.NORMAL.value
         abnormal = [id for id, kind in enumerate(types) if kind != normal]
-        end_ids = {id for id in (eos_id, special("eot"), special("eom")) if id is not None}
+        end_ids = {id for id in map(special, _ENDS) if id is not None}
         end_ids |= _ends_by_text(texts, types, abnormal)
         for id in end_ids:
             if types[id] == TokenType.NORMAL:
@@ -171,7 +180,9 @@ def _ends_by_text(texts: TokenTexts, types: bytearray, abnormal: list[int]) -> s
         id for text, id in found.items() if text in _ENDS_ANSWER_AS_CONTROL and types[id] == TokenType.CONTROL.value
     }
     # In OpenAI's harmony format <|end|> closes a message, and the answer goes on with the next one.
-    if {"<|return|>", "<|call|>", "<|end|>"} <= found.keys():
+    # So it is in Solar's, with other names for the rest.
+    messages = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
+    if "<|end|>" in found and any(names <= found.keys() for names in messages):
         ends.discard(found["<|end|>"])
     return ends
 

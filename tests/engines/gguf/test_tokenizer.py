@@ -177,6 +177,22 @@ def test_eos_ids_leave_out_the_end_of_a_harmony_message() -> None:
     assert GgufTokenizer.from_metadata(letters(*specials)).eos_ids == {2, 3}
 
 
+def test_eos_ids_leave_out_the_end_of_a_solar_message() -> None:
+    specials = [(text, CONTROL) for text in ("<unk>", "<s>", "<|flush|>", "<|calls|>", "<|end|>")]
+    assert GgufTokenizer.from_metadata(letters(*specials)).eos_ids == {2, 3}
+
+
+def test_eos_ids_have_what_follows_a_filled_gap() -> None:
+    specials = [
+        ("<unk>", UNKNOWN),
+        *((text, CONTROL) for text in ("<s>", "</s>", "<reponame>", "<gap>", "<repo>", "<file>")),
+    ]
+    named = {"fim_pad_token_id": 4, "fim_rep_token_id": 5, "fim_sep_token_id": 6}
+    assert GgufTokenizer.from_metadata(letters(*specials, **named)).eos_ids == {2, 3, 4, 5, 6}
+    prose = [*specials[:3], ("<reponame>", NORMAL)]
+    assert GgufTokenizer.from_metadata(letters(*prose)).eos_ids == {2}
+
+
 def test_an_end_of_turn_of_the_wrong_type_is_a_control_token() -> None:
     specials = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL), ("<|im_end|>", USER_DEFINED)]
     tokenizer = GgufTokenizer.from_metadata(letters(*specials))
@@ -244,7 +260,11 @@ def test_templates_are_found_by_name() -> None:
     ("changes", "error", "names"),
     [
         ({"model": None}, CheckpointError, "tokenizer.ggml.model is missing"),
-        ({"model": "bert"}, UnsupportedModel, "'bert'"),
+        ({"model": "heard"}, UnsupportedModel, "'heard'.*supported are bert, gemma4, gpt2"),
+        ({"model": "none"}, UnsupportedModel, "says that it has no tokenizer.*'none'.*convert the model again"),
+        ({"model": "bert"}, CheckpointError, "unknown_token_id is missing"),
+        ({"model": "t5", "scores": None}, CheckpointError, "scores is missing"),
+        ({"model": "plamo2"}, CheckpointError, "no token for the byte 0x00"),
         ({"tokens": None}, CheckpointError, "tokenizer.ggml.tokens is missing"),
         ({"tokens": []}, CheckpointError, "empty"),
         ({"tokens": [1, 2]}, CheckpointError, "int"),
@@ -287,7 +307,7 @@ def test_encode_gives_every_thread_the_same_ids(kind: str) -> None:
 def test_smollm2_file_gives_known_ids(smollm2_path: Path) -> None:
     tokenizer = GgufTokenizer.from_metadata(read_header(smollm2_path).metadata)
     assert (tokenizer.vocab_size, tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos) == (49152, 1, 2, False)
-    assert tokenizer.eos_ids == {0, 2}
+    assert tokenizer.eos_ids == {0, 2, 4}  # 4 is "<reponame>"
     assert tokenizer.encode("Hello, world!") == [19556, 28, 905, 17]
     assert tokenizer.encode("in 2024") == [254, 216, 34, 32, 34, 36]
     prompt = "<|im_start|>user\nhi<|im_end|>\n"
