@@ -94,12 +94,16 @@ class Hyperparameters:
         return float(value)
 
     def any_number(self, key: str, default: float) -> float:
-        """A number of either sign that float32 can compute with. CheckpointError as :meth:`integer`."""
+        """Zero, or a number of either sign that float32 can compute with. CheckpointError as :meth:`integer`."""
         value = self._value(key)
         if value is None:
             return float(default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_NUMBER:
-            raise self.error(key, f"is {value!r}, not a number from {-MOST_NUMBER:g} to {MOST_NUMBER:g}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, f"is {value!r}, not a number")
+        if value != 0 and not LEAST_NUMBER <= abs(value) <= MOST_NUMBER:  # nor if it is NaN
+            raise self.error(
+                key, f"is {value}; 0, or from {LEAST_NUMBER:g} to {MOST_NUMBER:g} of either sign is possible"
+            )
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:

@@ -57,9 +57,15 @@ def _learned(checkpoint: Checkpoint, model_type: str) -> Plan:
     return plan
 
 
+def _expect_own_width(checkpoint: Checkpoint, plan: Plan) -> None:
+    """Refuses MLPs that are not as wide as the stock class makes them."""
+    checkpoint.parameters.expect("feed_forward_length", 4 * plan.config["hidden_size"])
+
+
 def _gpt2(checkpoint: Checkpoint) -> Plan:
     plan = _learned(checkpoint, "gpt2")
     checkpoint.parameters.expect("attention.head_count_kv", plan.config["num_attention_heads"])
+    _expect_own_width(checkpoint, plan)
     return plan
 
 
@@ -75,6 +81,7 @@ def _gptneox(checkpoint: Checkpoint) -> Plan:
     own_head_width(checkpoint, plan)
     config = plan.config
     checkpoint.parameters.expect("attention.head_count_kv", config["num_attention_heads"])
+    _expect_own_width(checkpoint, plan)
     dims = rotated_dims(checkpoint, plan)
     config |= {
         "layer_norm_eps": config["rms_norm_eps"],
