@@ -39,6 +39,9 @@ SLIDING_PERIOD: Final = MappingProxyType({"gemma3": 6, "llama": 0, "phi3": 0})
 """Architectures whose caches may be windowed: every n-th layer has full attention and the others slide; 0: all of them slide.
 Whether they do, ``attention.sliding_window`` says. The rest cache everything, whatever window their metadata names."""
 
+ATTENTIONLESS: Final = frozenset({"mamba", "mamba2"})
+"""Architectures without attention, whose files need not say that they have no heads."""
+
 CACHE_STEP: Final = 256  # tokens
 PREFILL_TOKENS: Final = 512  # the chunk that the transient bytes are worked out for
 DECODE_ROWS: Final = 4
@@ -86,7 +89,8 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     architecture = header.text("general.architecture") or ""
     layers = _layers(header, architecture)
     width = _number(header, f"{architecture}.embedding_length")
-    heads = _a_layer(header, f"{architecture}.attention.head_count", layers, None)
+    states_alone = [0] * layers if architecture in ATTENTIONLESS else None
+    heads = _a_layer(header, f"{architecture}.attention.head_count", layers, states_alone)
     kv_heads = _a_layer(header, f"{architecture}.attention.head_count_kv", layers, heads)
     head_width = width // max(1, *heads)
     key_width = _number(header, f"{architecture}.attention.key_length", head_width)

@@ -11,7 +11,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan
-from engines.gguf.families.recurrent import ATTENTION, RECURRENT, both_kinds, indices, layer_kinds, trunk, with_states
+from engines.gguf.families.recurrent import (
+    ATTENTION,
+    RECURRENT,
+    both_kinds,
+    flat,
+    indices,
+    layer_kinds,
+    trunk,
+    with_states,
+)
 from engines.gguf.names import Slot, SlotKind
 
 __all__ = ["KIMI_LINEAR"]
@@ -94,13 +103,17 @@ _GATING: Final = {1: "softmax", 2: "sigmoid"}
 
 
 def _convolution(array: Any, config: Mapping[str, Any]) -> Any:
-    """[channels, kernel, 1], whatever axes of one the file has."""
-    return array.reshape(-1, config["linear_attn_config"]["short_conv_kernel_size"], 1)
+    """[channels, kernel, 1], whatever axes of one the file has. ValueError for a matrix that lies otherwise."""
+    kernel = config["linear_attn_config"]["short_conv_kernel_size"]
+    axes = [size for size in array.shape if size > 1]
+    if axes[1:] != [kernel]:
+        raise ValueError(f"{list(array.shape)} are not channels of {kernel} each")
+    return array.reshape(-1, kernel, 1)
 
 
 def _log_of_decays(array: Any, config: Mapping[str, Any]) -> Any:
     """A = -exp(A_log) to A_log [1, 1, heads, 1]."""
-    return (-array.reshape(1, 1, -1, 1)).log()
+    return (-flat(array, config).reshape(1, 1, -1, 1)).log()
 
 
 _NAMES: Final = ("gate", "up", "down")

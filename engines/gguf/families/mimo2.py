@@ -51,7 +51,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     if not parameters.flag("expert_weights_norm", True):
         raise parameters.refusal("expert_weights_norm", "only weights that are normalised are supported here")
     routed = [layer for layer in range(layers) if f"blk.{layer}.ffn_gate_inp.weight" in tensors]
-    sunk = [layer for layer in range(layers) if f"blk.{layer}.attn_sinks.weight" in tensors]
+    # The stock class has them in all layers of a kind or in none.
+    kinds_sunk = {slides[layer] for layer in range(layers) if f"blk.{layer}.attn_sinks.weight" in tensors}
+    sunk = [layer for layer in range(layers) if slides[layer] in kinds_sunk]
     config: dict[str, Any] = {
         "model_type": MIMO2.model_type,
         "hidden_size": parameters.integer("embedding_length"),
@@ -73,8 +75,8 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "swa_rope_theta": parameters.number("rope.freq_base_swa", base),
         "sliding_window_size": window,
         "hybrid_layer_pattern": slides,
-        "add_swa_attention_sink_bias": any(slides[layer] for layer in sunk),
-        "add_full_attention_sink_bias": any(not slides[layer] for layer in sunk),
+        "add_swa_attention_sink_bias": 1 in kinds_sunk,
+        "add_full_attention_sink_bias": 0 in kinds_sunk,
         "attention_value_scale": parameters.any_number("attention.value_scale", 0.0) or None,
         "moe_layer_freq": [int(layer in set(routed)) for layer in range(layers)],
         "moe_intermediate_size": experts.width,

@@ -45,8 +45,8 @@ def _plan(checkpoint: Checkpoint) -> Plan:
 
 
 def long_rope(checkpoint: Checkpoint, plan: Plan, dims: int) -> Plan:
-    """The plan with the file's long or short factors, by the context that is served; as it is where there are none."""
-    """The plan with ``dims`` features rotated by one of the file's two sets of factors, where it has them."""
+    """The plan with ``dims`` features rotated by the file's long or short factors, by the context that is served; as it is where
+    there are none."""
     present = [name for name in (_LONG, _SHORT) if name in checkpoint.header.tensors]
     if not present:
         return plan

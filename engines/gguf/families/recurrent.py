@@ -211,7 +211,9 @@ def state_space_slots(mixer: str) -> tuple[Slot, ...]:
 
 def gated_norm_slot(mixer: str, *, optional: bool = False) -> Slot:
     """The norm of what a Mamba 2 layer gives; the file has a row for each group of heads."""
-    return Slot("blk.{i}.ssm_norm", f"{mixer}.norm", SlotKind.NORM, optional=optional, only=RECURRENT, transform=flat)
+    return Slot(
+        "blk.{i}.ssm_norm", f"{mixer}.norm", SlotKind.NORM, optional=optional, only=RECURRENT, transform=_rows_in_line
+    )
 
 
 def _parameter(name: str, path: str, transform: Transform | None = None) -> Slot:
@@ -219,7 +221,14 @@ def _parameter(name: str, path: str, transform: Transform | None = None) -> Slot
 
 
 def flat(array: Any, config: Mapping[str, Any]) -> Any:
-    """A vector, whatever axes of one the file has beside."""
+    """A vector, whatever axes of one the file has beside. ValueError for a matrix."""
+    if sum(size > 1 for size in array.shape) > 1:
+        raise ValueError(f"{list(array.shape)} is no vector")
+    return array.reshape(-1)
+
+
+def _rows_in_line(array: Any, config: Mapping[str, Any]) -> Any:
+    """The rows of a matrix, one after the other."""
     return array.reshape(-1)
 
 
