@@ -64,7 +64,7 @@ class SentencePieceModel:
 
     def _merge(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []
-        for piece in merged(word, self._cached_cost, ""):
+        for piece in merged(word, self._cached_cost):
             id = self._find(piece)
             if id is not None:
                 ids.append(id)

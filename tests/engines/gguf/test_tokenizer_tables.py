@@ -66,11 +66,11 @@ def test_finder_of_many_tokens_with_few_hashes_apart() -> None:
 
 
 def test_merged_takes_the_cheapest_and_the_leftmost_of_equals() -> None:
-    costs = {"a+a": 2.0, "aa+b": 1.0, "b+c": 0.5}
-    assert list(merged("aaabc", costs.get, "+")) == ["aa", "a", "bc"]
-    assert list(merged("aaab", costs.get, "+")) == ["aa", "a", "b"]
-    assert list(merged("aab", costs.get, "+")) == ["aab"]
-    assert list(merged("", costs.get, "+")) == []
+    costs = {"aa": 2.0, "aab": 1.0, "bc": 0.5}
+    assert list(merged("aaabc", costs.get)) == ["aa", "a", "bc"]
+    assert list(merged("aaab", costs.get)) == ["aa", "a", "b"]
+    assert list(merged("aab", costs.get)) == ["aab"]
+    assert list(merged("", costs.get)) == []
 
 
 def test_vocabulary_types_that_are_no_byte_are_no_type() -> None:
