@@ -204,12 +204,16 @@ def widened(case: Case) -> Case:
     """The case with rows of 256, which blocks of 256 weights fill; as it is where it is one of :data:`NARROW`."""
     if case.id in NARROW:
         return case
-    key = next(key for key in ("hidden_size", "dim") if key in case.config)
     metadata = {**case.metadata, "embedding_length": WIDE}
-    turned = metadata.get("rope.dimension_count")
-    if isinstance(turned, int) and "attention.key_length" not in metadata:  # heads are a share of the width
-        metadata["rope.dimension_count"] = turned * WIDE // case.config[key]
-    return replace(case, config=case.config | {key: WIDE}, metadata=metadata)
+    turned, width = metadata.get("rope.dimension_count"), case.metadata["embedding_length"]
+    if isinstance(turned, int) and isinstance(width, int) and "attention.key_length" not in metadata:
+        metadata["rope.dimension_count"] = turned * WIDE // width  # of heads that are a share of the width
+    return replace(case, config=_with_width(case.config), metadata=metadata)
+
+
+def _with_width(config: dict[str, Any]) -> dict[str, Any]:
+    wide = config | {key: WIDE for key in ("hidden_size", "n_embd", "block_dim") if key in config}
+    return wide | {key: _with_width(value) for key, value in config.items() if key == "text_config"}
 
 
 def _in_all_types(
@@ -244,20 +248,8 @@ def _blocks(kind: QuantType, shape: tuple[int, ...], seed: int, scale: float) ->
 
 WIDE = 256  # weights of a row, and of a block of the K-quants
 NARROW = frozenset(
-    {
-        "apertus",
-        "arcee",
-        "chatglm",
-        "cohere2",
-        "deci",
-        "deci-linear",
-        "exaone",
-        "gemma3n",
-        "gpt2",
-        "gptneox",
-        "internlm2",
-    }
-    | {"jamba", "jamba-experts", "lfm2", "llama4", "qwen", "qwen3next", "qwen3next-early", "starcoder"}
+    {"apertus", "arcee", "chatglm", "cohere2", "deci", "deci-linear", "exaone"}
+    | {"gpt2", "gptneox", "jamba", "jamba-experts", "qwen"}
 )
 """Cases whose tensors or keys are written for one width alone: their matrices take types with blocks of 32."""
 

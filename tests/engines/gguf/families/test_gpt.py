@@ -60,7 +60,7 @@ def tensors(weights: Weights, config: dict[str, Any]) -> Weights:
         assert match is not None, name
         layer, rest, kind = match.groups()
         if rest == "attention.query_key_value":  # by head: its query, its key, its value
-            value = value.reshape(4, 3, 16, *value.shape[1:]).swapaxes(0, 1).reshape(value.shape)
+            value = value.reshape(4, 3, -1, *value.shape[1:]).swapaxes(0, 1).reshape(value.shape)
         block = f"blk.{layer}." if layer else ""
         converted[f"{block}{NAMES[rest]}.{kind}"] = value
     return converted

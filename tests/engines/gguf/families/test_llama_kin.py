@@ -76,7 +76,7 @@ def internlm2_tensors(weights: Weights, config: dict[str, Any]) -> Weights:
     rest, split = dict(weights), {}
     for name in [name for name in weights if ".wqkv." in name]:
         value, layer = rest.pop(name), re.findall(r"\d+", name)[0]
-        groups = value.reshape(2, 4, 16, *value.shape[1:])
+        groups = value.reshape(2, 4, -1, *value.shape[1:])
         parts = {"q": groups[:, :2], "k": groups[:, 2], "v": groups[:, 3]}
         for part, rows in parts.items():
             whole = rows.reshape(-1, *value.shape[1:])

@@ -153,8 +153,8 @@ def next_converted(weights: dict[str, Array], config: dict[str, Any]) -> dict[st
         tensors[name] = value
     for layer in range(0, config["num_hidden_layers"], 2):
         b, a = tensors.pop(f"blk.{layer}.ssm_beta.weight"), tensors.pop(f"blk.{layer}.ssm_alpha.weight")
-        by_key_head = [each.reshape(KEY_HEADS, -1, 64) for each in (b, a)]
-        tensors[f"blk.{layer}.ssm_ba.weight"] = np.concatenate(by_key_head, axis=1).reshape(-1, 64)
+        by_key_head = [each.reshape(KEY_HEADS, -1, config["hidden_size"]) for each in (b, a)]
+        tensors[f"blk.{layer}.ssm_ba.weight"] = np.concatenate(by_key_head, axis=1).reshape(-1, config["hidden_size"])
     return tensors
 
 
@@ -165,8 +165,8 @@ def early_next_converted(weights: dict[str, Array], config: dict[str, Any]) -> d
         qkv, z = tensors.pop(f"blk.{layer}.attn_qkv.weight"), tensors.pop(f"blk.{layer}.attn_gate.weight")
         keys = KEY_HEADS * WIDTH
         parts = [qkv[:keys], qkv[keys : 2 * keys], qkv[2 * keys :], z]
-        by_key_head = [part.reshape(KEY_HEADS, -1, 64) for part in parts]
-        tensors[f"blk.{layer}.ssm_in.weight"] = np.concatenate(by_key_head, axis=1).reshape(-1, 64)
+        by_key_head = [part.reshape(KEY_HEADS, -1, config["hidden_size"]) for part in parts]
+        tensors[f"blk.{layer}.ssm_in.weight"] = np.concatenate(by_key_head, axis=1).reshape(-1, config["hidden_size"])
     return tensors
 
 
