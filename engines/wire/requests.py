@@ -232,7 +232,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, tag="embed", kw_only=True, omit_
         instruction: the task, for models whose query prompt takes one; InvalidField where the model's takes none.
         dimensions: so many leading numbers, normalised again; InvalidField where the model is not made for that.
         truncate: what becomes of an input that is too long: ContextLengthExceeded unless it is ``start`` or ``end``.
-        normalize: None: as the checkpoint says, and to length 1 where it does not say.
+        normalize: to length 1; False leaves the lengths that the model gives.
     """
 
     inputs: tuple[str | tuple[int, ...], ...]
@@ -240,7 +240,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, tag="embed", kw_only=True, omit_
     instruction: str | None = None
     dimensions: int | None = None
     truncate: Truncate = "none"
-    normalize: bool | None = None
+    normalize: bool = True
     priority: Priority = "normal"
 
 

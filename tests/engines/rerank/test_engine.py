@@ -82,7 +82,23 @@ def test_qwen3_s_prompt_frames_instruction_query_and_document(tmp_path: Path) ->
     assert told.count(9) == 1 and told.count(5) == 1 and told.count(7) == 1
     assert (
         len(plain) - len(told)
-        == len(["Given", "a", "web", "search", "query,", "retrieve", "relevant", "passages", "that", "answer", "the", "query"]) - 1
+        == len(
+            [
+                "Given",
+                "a",
+                "web",
+                "search",
+                "query,",
+                "retrieve",
+                "relevant",
+                "passages",
+                "that",
+                "answer",
+                "the",
+                "query",
+            ]
+        )
+        - 1
     )
     with pytest.raises(ContextLengthExceeded):
         pairs.rows(ScoreRequest(queries=("w5",), documents=("w6 " * 70,)))
