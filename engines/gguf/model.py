@@ -116,7 +116,8 @@ def _stock_model(path: str, plan: Plan, placements: Sequence[Placement]) -> Any:
         model = getattr(module, model_name)(getattr(module, arguments_name).from_dict(plan.config))
     except (ArithmeticError, ValueError) as error:  # sizes that are each possible, but not together
         raise UnsupportedModel(f"{path}: the metadata makes no {plan.config['model_type']} model: {error}") from error
-    if not any(placement.module.endswith("lm_head") for placement in placements) and "lm_head" in model:
+    headless = not any(placement.module.endswith("lm_head") for placement in placements) and "lm_head" in model
+    if headless and hasattr(model, "sanitize"):
         # Some stock classes drop their head only when they see that the checkpoint has none.
         model.sanitize({})
     if plan.stand_ins is not None:

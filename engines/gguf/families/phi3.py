@@ -54,6 +54,8 @@ def long_rope(checkpoint: Checkpoint, plan: Plan, dims: int) -> Plan:
         raise CheckpointError(f"{checkpoint.header.path}: of '{_LONG}' and '{_SHORT}' one is missing")
     parameters, trained = checkpoint.parameters, checkpoint.trained_context
     original = parameters.integer("rope.scaling.original_context_length", trained, least=2, most=MAX_CONTEXT)
+    if original < 2:  # its logarithm is divided by
+        raise parameters.error("context_length", f"is {trained}; longer ones are what factors are for")
     stretch = max(1.0, trained / original)
     magnitude = parameters.number("rope.scaling.attn_factor", math.sqrt(1 + math.log(stretch) / math.log(original)))
     factors = RopeFactors(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engines.gguf.model import build_model
+from engines.header import read_header
 from tests.engines.gguf.families.helpers_dense import CONFIG, by_name, keys
-from tests.engines.gguf.families.helpers_family import Case, checks
+from tests.engines.gguf.families.helpers_family import Case, checks, floats_of, logits_of, tokens, write_case
 
 SHORT = np.array([1.0 + 0.1 * pair for pair in range(8)], np.float32)
 LONG = np.array([1.0 + 0.5 * pair for pair in range(8)], np.float32)
@@ -50,3 +53,14 @@ CASES = [
     Case("minicpm3-unscaled", "minicpm3", PLAIN, keys(PLAIN, **KEYS), by_name("minicpm3"), light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)
+
+
+def test_head_that_is_the_embedding_is_scaled_as_one_of_its_own(tmp_path: Path) -> None:
+    """As in the file of the one model there is."""
+    case = CASES[0]
+    _, tensors = floats_of(case)
+    tensors["output.weight"] = tensors["token_embd.weight"]
+    own = build_model(read_header(write_case(tmp_path / "own.gguf", case, tensors))).model
+    del tensors["output.weight"]
+    tied = build_model(read_header(write_case(tmp_path / "tied.gguf", case, tensors))).model
+    np.testing.assert_array_equal(logits_of(tied, tokens(12), (6,)), logits_of(own, tokens(12), (6,)))
