@@ -1,4 +1,4 @@
-"""Runs a model once in each of the shapes that requests come in, while it loads.
+"""Serves rows of every shape that requests come in, while a model loads, and throws the answers away.
 
 A GPU's kernels are compiled when they are first used, and every process has to do it anew: the first prompt of an 8B model and its
 first steps took half a minute, in which the device thread answers nothing, not even a cancel. Here the load takes that time, and
@@ -7,45 +7,57 @@ says how far it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import count, pairwise
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
 
 from engines.interface import ReportProgress
+from engines.scheduling.admission import KvAdmission, KvCost
+from engines.scheduling.pacing import Pacer
+from engines.text.batcher import Batcher
+from engines.text.row import Row
+from engines.text.sampling import SamplingParameters
 
 __all__ = ["ROWS", "warm_up"]
 
 ROWS = (1, 8, 16, 32, 64)
 """Up to so many rows of activations take the same kernels."""
 
-_PROMPT = 128  # tokens that take the kernels for any longer prompt
+_PROMPT = 160  # tokens: some of them take the kernels for any longer prompt
+_STEPS = 3
+_DRAWS = (
+    SamplingParameters(seed=0, temperature=0.0),
+    SamplingParameters(seed=0, temperature=1.0),
+    SamplingParameters(seed=0, temperature=0.8, top_k=40, top_p=0.95, logprobs=1),
+)
 
 
 def warm_up(model: Any, width: int, report: ReportProgress) -> None:
-    """Prompts, short and long, and steps of as many rows as decode together; on the device thread. ``report`` is told the fraction
-    that is done."""
-    passes = list(_shapes(width))
-    for done, (rows, tokens) in enumerate(passes):
-        _run(model, rows, tokens)
+    """Prompts, short and long, and steps of as many rows as decode together, in a batcher of their own, whose policies nobody else
+    learns from; on the device thread. ``report`` is told the fraction that is done."""
+    batcher = Batcher(model, width=width, eos_ids=frozenset(), admission=KvAdmission(KvCost(0), None), pacer=Pacer())
+    passes = list(_passes(width))
+    for done, rows in enumerate(passes):
+        for row in rows:
+            batcher.submit(row)
+        while batcher.busy:
+            batcher.step()
         report((done + 1) / len(passes))
     mx.clear_cache()
 
 
-def _shapes(width: int) -> Iterator[tuple[int, int]]:
-    """Rows and tokens a row."""
-    yield 1, _PROMPT
-    yield 1, ROWS[1]
-    for fewer, most in zip((0, *ROWS), ROWS, strict=False):
+def _passes(width: int) -> Iterator[list[Row]]:
+    ids = count()
+    for draw in _DRAWS:
+        yield [_row(next(ids), _PROMPT, draw)]
+    for fewer, most in pairwise(ROWS):
         if width > fewer:
-            yield min(width, most), 1
+            # Of one prompt, so that they decode together from their first step on.
+            yield [_row(next(ids), 8, _DRAWS[i % len(_DRAWS)], siblings=most) for i in range(min(width, most))]
 
 
-def _run(model: Any, rows: int, tokens: int) -> None:
-    caches: Sequence[Any] = make_prompt_cache(model)
-    if tokens == 1:  # a step, in the caches that decoding uses
-        model(mx.zeros((1, 2), mx.uint32), cache=caches)
-        if all(hasattr(cache, "merge") for cache in caches):
-            caches = [cache.merge([cache] * rows) for cache in caches]
-    mx.eval(model(mx.zeros((rows, tokens), mx.uint32), cache=caches), [cache.state for cache in caches])
+def _row(id: int, tokens: int, draw: SamplingParameters, siblings: int | None = None) -> Row:
+    length = tokens + _STEPS
+    return Row(id, (0,) * tokens, _STEPS, length, length, draw, siblings=siblings)
