@@ -233,6 +233,8 @@ class _LeafMaker:
             self._check(placement.weight, shapes[0], shape)
             return
         for info, got in zip(placement.weights, shapes, strict=True):
+            if len(got) != len(shape):
+                self._check(info, got, shape)
             if (*got[:-2], got[-1]) != (*shape[:-2], shape[-1]):
                 self._check(info, got, (*shape[:-2], got[-2], shape[-1]))
         rows = [got[-2] for got in shapes]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engines.gguf.families.decoder_slots import rotated_dims
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
 from engines.gguf.families.moe import (
     SIGMOID,
@@ -65,12 +66,11 @@ def _plan(checkpoint: Checkpoint) -> Plan:
 def _plan2(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
     plan, experts = _shared(checkpoint, BAILINGMOE2.model_type, ("linear", "yarn"))
-    head_dim = plan.config["head_dim"]
     expect_gating(parameters, SIGMOID)
     config = plan.config | {
         "score_function": "sigmoid",
         "use_qk_norm": True,
-        "rotary_dim": parameters.integer("rope.dimension_count", head_dim, most=head_dim),
+        "rotary_dim": rotated_dims(checkpoint, plan),
         "moe_router_enable_expert_bias": True,
         "moe_shared_expert_intermediate_size": parameters.integer("expert_shared_feed_forward_length", experts.width),
         **groups_of(parameters, experts),

@@ -32,6 +32,8 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     kv_heads = parameters.per_layer("attention.head_count_kv", layers, heads, most=heads)
     inner = parameters.per_layer("feed_forward_length", layers)
     head_dim = hidden // heads
+    if head_dim % 2:
+        raise parameters.error("attention.head_count", f"makes heads of {head_dim}, which cannot be rotated in pairs")
     parameters.expect("attention.key_length", head_dim)
     parameters.expect("attention.value_length", head_dim)
     attending = [i for i in range(layers) if by_layer[i] and kv_heads[i]]

@@ -69,6 +69,8 @@ def _config(
     stock_scaling(parameters, checkpoint.trained_context, ())  # there is none
     wide = parameters.integer("attention.key_length", most=_MOST_HEAD_WIDTH)
     narrow = parameters.integer("attention.key_length_swa", most=_MOST_HEAD_WIDTH)
+    if wide % 2 or narrow % 2:
+        raise parameters.error("attention.key_length", f"makes heads of {wide} and {narrow}, rotated in pairs")
     for key, width in (
         ("attention.value_length", wide),
         ("attention.value_length_swa", narrow),

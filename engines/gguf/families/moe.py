@@ -144,6 +144,8 @@ def groups_of(parameters: Hyperparameters, experts: Experts) -> dict[str, int]:
     """``n_group`` and ``topk_group`` of a stock configuration. CheckpointError when the groups do not divide the experts."""
     groups = parameters.integer("expert_group_count", 1, least=0, most=experts.count) or 1
     used = parameters.integer("expert_group_used_count", groups, least=0, most=groups) or groups
+    if groups > 1 and experts.count // groups < 2:  # groups are ranked by their best two
+        raise parameters.refusal("expert_group_count", "groups of two experts or more are supported here")
     if experts.count % groups:
         raise parameters.error("expert_group_count", f"is {groups}, which does not divide {experts.count} experts")
     return {"n_group": groups, "topk_group": used}

@@ -118,6 +118,8 @@ def attention_heads(checkpoint: Checkpoint, kinds: RecurrentLayers, hidden: int)
     if not parameters.has("attention.key_length") and hidden % heads:
         raise parameters.error("attention.head_count", f"is {heads}, which does not divide a width of {hidden}")
     head_dim = parameters.integer("attention.key_length", hidden // heads, most=_MOST_HEAD_WIDTH)
+    if head_dim % 2:
+        raise parameters.error("attention.key_length", f"makes heads of {head_dim}, which cannot be rotated in pairs")
     parameters.expect("attention.value_length", head_dim)
     return {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim}
 
