@@ -37,7 +37,7 @@ class SentencePieceModel:
         self._vocabulary = vocabulary
         self._scores = vocabulary.scores
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
-        self._find = lru_cache(CACHED_PIECES)(token_finder(vocabulary.texts, hidden=vocabulary.abnormal))
+        self._find = token_finder(vocabulary.texts, hidden=vocabulary.abnormal)
         self._byte_ids = {
             byte: id for text, id in vocabulary.of_type(TokenType.BYTE).items() if (byte := byte_of(text)) is not None
         }
@@ -63,6 +63,8 @@ class SentencePieceModel:
         return self._vocabulary.plain_bytes(id)
 
     def _merge(self, word: str) -> tuple[int, ...]:
+        if len(word) == 1 and (id := self._find(word)) is not None:
+            return (id,)
         ids: list[int] = []
         for piece in merged(word, self._cached_cost):
             id = self._find(piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,25 @@ def test_merged_takes_the_cheapest_and_the_leftmost_of_equals() -> None:
     assert list(merged("aaab", costs.get)) == ["aa", "a", "b"]
     assert list(merged("aab", costs.get)) == ["aab"]
     assert list(merged("", costs.get)) == []
+
+
+@SEARCH
+@given(
+    st.text(alphabet="abc", max_size=90),
+    st.dictionaries(st.text(alphabet="abc", min_size=2, max_size=5), st.integers(0, 5)),
+)
+def test_merged_of_short_and_long_words_is_one_best_pair_at_a_time(word: str, costs: dict[str, int]) -> None:
+    pieces = list(word)
+    while True:
+        joined = [
+            (costs[left + right], at) for at, (left, right) in enumerate(pairwise(pieces)) if left + right in costs
+        ]
+        if not joined:
+            break
+        _, at = min(joined)
+        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+    assert list(merged(word, costs.get)) == pieces
+    assert list(merged("z" * 70 + word, costs.get)) == ["z"] * 70 + pieces
 
 
 def test_vocabulary_types_that_are_no_byte_are_no_type() -> None:
