@@ -50,7 +50,8 @@ EXPERTS: Final = re.compile(
 )  # in names of tensors: of all experts, in older files of one
 LARGEST_NUMBER: Final = 1 << 31  # llama.cpp keeps all of these in 32 bits
 _BLOCK: Final = re.compile(r"blk\.(\d{1,9})\.")
-TOKENIZER_BYTES: Final = 50  # an entry of the tokenizer's tables, measured: text, place in the index, score
+TOKENIZER_BYTES: Final = 160  # a token or a merge, measured: the tables of the `tokenizers` library
+SENTENCEPIECE_BYTES: Final = 50  # a token of SentencePiece's, measured: text, place in the index, score
 ENCODER_TOKENIZER_BYTES: Final = 330  # a token, measured: the tables of the `tokenizers` library
 UNIGRAM_TOKENIZER_BYTES: Final = 860  # the same, of a unigram model
 ENCODER_TOKENS: Final = 2048  # of the text whose activations a row of the grant has room for
@@ -107,7 +108,6 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
         windowed = sum(size for size, slides in zip(layer_bytes, sliding, strict=True) if slides)
         kept, states = sum(layer_bytes) - windowed, 0
     vocabulary = _length(header, "tokenizer.ggml.tokens")
-    tokenizer_entries = vocabulary + _length(header, "tokenizer.ggml.merges")
     feed_forward = max(_a_layer(header, f"{architecture}.feed_forward_length", layers, [4 * width] * layers))
     scores = 2 * max(heads) * PREFILL_TOKENS  # of a token, before and after their softmax
     chunk = PREFILL_TOKENS * float_bytes * (4 * width + 3 * feed_forward + 2 * max(heads) * key_width + scores)
@@ -121,7 +121,7 @@ def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, floa
     logits = DECODE_ROWS * 3 * vocabulary * float_bytes  # logits, log-probabilities, and what sampling makes of them
     return Footprint(
         static_bytes=_static_bytes(header, float_bytes, layers - plan.spare_blocks if plan is not None else layers)
-        + tokenizer_entries * TOKENIZER_BYTES,
+        + _tokenizer_bytes(header, vocabulary),
         kv_bytes_per_token=kept,
         transient_bytes=chunk + logits,
         context=context,
@@ -191,6 +191,15 @@ def _windows(header: GgufHeader, architecture: str, layers: int, context: int) -
         return window, [bool(slides) for slides in _a_layer(header, key, layers, None)]
     period = _number(header, key, 0) or SLIDING_PERIOD[architecture]
     return window, [period == 0 or (layer + 1) % period != 0 for layer in range(layers)]
+
+
+def _tokenizer_bytes(header: GgufHeader, vocabulary: int) -> int:
+    kind = header.text("tokenizer.ggml.model")
+    if kind == "llama":
+        return vocabulary * SENTENCEPIECE_BYTES
+    if kind == "t5":
+        return vocabulary * UNIGRAM_TOKENIZER_BYTES
+    return (vocabulary + _length(header, "tokenizer.ggml.merges")) * TOKENIZER_BYTES
 
 
 def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int) -> Footprint:
