@@ -93,6 +93,7 @@ def test_the_published_2b_model_squares_its_relu(tmp_path: Path) -> None:
     """It is told by its shape, since no key says it; its MLP is mlx-lm's."""
     keys_of_2b = {"block_count": 30, "embedding_length": 2560, "attention.key_length": 16, "attention.value_length": 16}
     tensors_of_2b: dict[str, CheckpointTensor] = {"token_embd.weight": ("F32", np.zeros((96, 2560), np.float32))}
+    tensors_of_2b |= {f"blk.{layer}.attn_norm.weight": ("F32", np.zeros(1, np.float32)) for layer in range(30)}
     header = read_header(write_case(tmp_path / "2b.gguf", CASES[0], tensors_of_2b, keys_of_2b))
     plan = FAMILIES["bitnet"].plan(Checkpoint(header, Hyperparameters(header.path, "bitnet", header.metadata)))
     assert plan.config["hidden_act"] == "relu2"
