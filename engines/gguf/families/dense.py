@@ -84,17 +84,32 @@ FAMILIES: Final[tuple[Family, ...]] = (
 
 _NO_CLASS: Final = "mlx-lm has no class that computes it"
 _DIFFUSION: Final = "a diffusion model is not decoded token by token"
+_NOT_FITTED: Final = "its files have not been fitted to mlx-lm's class"
+_READS_IMAGES: Final = "it is of use with images alone, which this version does not read"
 
 REFUSED: Final[dict[str, str]] = {
     "bloom": _NO_CLASS,
+    "chameleon": _NO_CLASS,
     "codeshell": _NO_CLASS,
+    "cogvlm": _NO_CLASS,
+    "deepseek2-ocr": _READS_IMAGES,
     "dream": _DIFFUSION,
     "falcon": f"{_NO_CLASS}; Falcon 3 is `llama`, Falcon-H1 `falcon-h1`",
+    "gptj": _NOT_FITTED,
+    "hunyuan_vl": _READS_IMAGES,
     "jais": _NO_CLASS,
+    "jais2": _NO_CLASS,
     "llada": _DIFFUSION,
+    "maincoder": _NO_CLASS,
     "mpt": _NO_CLASS,
     "olmo": "mlx-lm's class needs a package of OLMo's makers; OLMo 2 and 3 are `olmo2`",
+    "openelm": _NOT_FITTED,
     "orion": _NO_CLASS,
+    "paddleocr": _READS_IMAGES,
+    "pangu-embedded": _NO_CLASS,
+    "plamo": _NOT_FITTED,
+    "plamo3": _NOT_FITTED,
+    "plm": _NO_CLASS,
     "refact": _NO_CLASS,
     "t5": "mlx-lm has no class with an encoder beside the decoder",
 }
