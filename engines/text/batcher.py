@@ -210,12 +210,15 @@ class Batcher:
             running.join_at(opening.batch)
             beside = shelf.projected_bytes(self.admission.cost)
             kept = self.admission.fits_cohorts(self._company([row]).projected, beside)
+            row = replace(row, waits_until=None)
             if shelf.serves(row):
-                self._join_siblings(self._siblings(events, beside if kept else 0), events, keep=kept)
+                self.reception.remove(row.id)
+                running.joining = [row]
+                self._join_siblings(self._siblings(events, beside if kept else 0, [row]), events, keep=kept)
                 continue
             if not kept:
                 shelf.clear()
-            running.prefill = Prefill(self._model, replace(row, waits_until=None), merges=self._merges)
+            running.prefill = Prefill(self._model, row, merges=self._merges)
             self.reception.remove(row.id)
             self._started(row, events)
 
@@ -227,8 +230,8 @@ class Batcher:
             self.times.queue_wait.add(self._clock() - row.arrived_at)
         events.append(RowStarted(row.id, cached_tokens))
 
-    def _siblings(self, events: list[RowEvent], beside: int, joining: Sequence[Row] = ()) -> list[Row]:
-        """Takes the rows that may start next with the prompt on the shelf; after ``joining``, which start with it too."""
+    def _siblings(self, events: list[RowEvent], beside: int, joining: Sequence[Row]) -> list[Row]:
+        """Takes the rows that may start next with the prompt on the shelf; after ``joining``, which start with it in any case."""
         taken = [*joining]
         while self._admits(len(taken)):
             opening = self.reception.next(self._company(taken, beside), events, asks_only=True)

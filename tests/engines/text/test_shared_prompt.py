@@ -240,6 +240,19 @@ def test_a_kept_prompt_gives_way_to_a_row_that_is_next() -> None:
     check_texts(model.model, [first, other, late], events)
 
 
+def test_a_sibling_past_the_ceiling_of_deferral_begins_with_the_kept_prompt() -> None:
+    """Projected, it has no room beside the other; by what rows hold it has."""
+    model = Recorder(stock_model("llama"))
+    rows = [replace(row, least_tokens=101, expected_tokens=500) for row in siblings(2, length=100, max_tokens=400)]
+    batcher = make_batcher(model, chunk=100, grant=800, defer_ceiling_s=0.0)
+    submit(batcher, rows)
+    events = list[RowEvent]()
+    while not tokens_of(events, 1):
+        events += batcher.step()
+    assert starts_of(events) == {0: 0, 1: 99} and model.prompt_tokens == 99
+    assert not batcher.watch.preemptions
+
+
 def test_the_prompt_goes_when_its_last_sibling_is_cancelled() -> None:
     batcher = make_batcher(stock_model("llama"), chunk=30, width=1)
     rows = siblings(3, max_tokens=50)
