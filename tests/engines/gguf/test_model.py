@@ -226,14 +226,14 @@ def test_padded_embedding_is_accepted(llama: TinyModel, tmp_path: Path) -> None:
 
 
 def test_unknown_architecture_lists_those_there_are(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "gptj.gguf", "gptj")
+    writer = gguf.GGUFWriter(tmp_path / "quux.gguf", "quux")
     writer.add_tensor("token_embd.weight", np.ones((4, 4), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UnsupportedModel, match=r"'gptj' is not supported; supported are .*llama.*, qwen2"):
-        build_model(read_header(tmp_path / "gptj.gguf"))
+    with pytest.raises(UnsupportedModel, match=r"'quux' is not supported; supported are .*llama.*, qwen2"):
+        build_model(read_header(tmp_path / "quux.gguf"))
 
 
 def test_split_checkpoint_is_built_from_all_parts(llama: TinyModel, tmp_path: Path) -> None:
