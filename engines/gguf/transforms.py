@@ -36,14 +36,14 @@ def compose(*transforms: Transform) -> Transform:
     return composed
 
 
-def rows(start: Size, stop: Size) -> Transform:
-    """The rows from ``start`` up to ``stop``, of which others may be another slot's. ValueError where there are not so many."""
+def rows(start: Size, stop: Size, count: Size) -> Transform:
+    """The rows from ``start`` up to ``stop`` of ``count``, of which the others are other slots'. ValueError where there are not
+    just so many: some would be nobody's."""
 
     def part(array: Any, config: Mapping[str, Any]) -> Any:
-        first, last = start(config), stop(config)
-        if not 0 <= first <= last <= array.shape[0]:
-            raise ValueError(f"rows {first} to {last} of {array.shape[0]}")
-        return array[first:last]
+        if array.shape[0] != count(config):
+            raise ValueError(f"{array.shape[0]} rows where {count(config)} belong")
+        return array[start(config) : stop(config)]
 
     return part
 
@@ -59,14 +59,13 @@ def item(index: int, count: int) -> Transform:
     return taken
 
 
-def expert_rows(start: Size, stop: Size) -> Transform:
+def expert_rows(start: Size, stop: Size, count: Size) -> Transform:
     """As :func:`rows`, of every expert's matrix: [experts, rows, …]."""
 
     def part(array: Any, config: Mapping[str, Any]) -> Any:
-        first, last = start(config), stop(config)
-        if not 0 <= first <= last <= array.shape[1]:
-            raise ValueError(f"rows {first} to {last} of {array.shape[1]}")
-        return array[:, first:last]
+        if array.shape[1] != count(config):
+            raise ValueError(f"{array.shape[1]} rows where {count(config)} belong")
+        return array[:, start(config) : stop(config)]
 
     return part
 

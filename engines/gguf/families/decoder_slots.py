@@ -46,7 +46,12 @@ def _rows_before(number: int) -> Callable[[Mapping[str, Any]], int]:
 
 
 FUSED_QKV: Final = tuple(
-    Slot("blk.{i}.attn_qkv", slot.module, bias=True, transform=rows(_rows_before(number), _rows_before(number + 1)))
+    Slot(
+        "blk.{i}.attn_qkv",
+        slot.module,
+        bias=True,
+        transform=rows(_rows_before(number), _rows_before(number + 1), _rows_before(3)),
+    )
     for number, slot in enumerate(QKV)
 )
 """Of files that have Q, K and V in one matrix, one after the other, and stock classes that have them apart."""

@@ -8,6 +8,7 @@ and, as all layers there, an embedding of the token of their own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -159,6 +160,11 @@ def _slots(config: dict[str, Any]) -> tuple[Slot, ...]:
     return slots
 
 
+def _gate_and_up(config: Mapping[str, Any]) -> int:
+    """Rows of both projections of an expert."""
+    return 2 * int(config["moe_intermediate_size"])
+
+
 _PER_LAYER: Final = (
     Slot("per_layer_token_embd", "model.embed_tokens_per_layer", SlotKind.EMBEDDING),
     Slot("per_layer_model_proj", "model.per_layer_model_projection"),
@@ -179,13 +185,13 @@ _MIXTURE: Final = (
         "blk.{i}.ffn_gate_up_exps",
         f"{_EXPERTS}.gate_proj",
         SlotKind.EXPERTS,
-        transform=expert_rows(lambda c: 0, lambda c: c["moe_intermediate_size"]),
+        transform=expert_rows(lambda c: 0, lambda c: c["moe_intermediate_size"], _gate_and_up),
     ),
     Slot(
         "blk.{i}.ffn_gate_up_exps",
         f"{_EXPERTS}.up_proj",
         SlotKind.EXPERTS,
-        transform=expert_rows(lambda c: c["moe_intermediate_size"], lambda c: 2 * c["moe_intermediate_size"]),
+        transform=expert_rows(lambda c: c["moe_intermediate_size"], _gate_and_up, _gate_and_up),
     ),
 )
 
