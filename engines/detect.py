@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from engines.encoders.families import blueprint_of
-from engines.encoders.hf_config import HfConfig
+from engines.encoders.hf_config import HfConfig, sentence_limit
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
 from engines.gguf import families
@@ -239,6 +239,9 @@ def _detect_safetensors(directory: Path) -> Checkpoint:
     inner = text_config if isinstance(text_config, dict) else config
     architecture = _text(config, "model_type") or next(iter(_architectures(config)), "unknown")
     context, vocabulary = inner.get("max_position_embeddings"), inner.get("vocab_size")
+    limit = sentence_limit(directory)
+    if limit is not None and type(context) is int:
+        context = min(context, limit)
     task = _safetensors_task(directory, config)
     return Checkpoint(
         task=task,

@@ -26,7 +26,7 @@ from typing import Final
 
 from engines.detect import ENCODER_TASKS, Checkpoint
 from engines.encoders.families import blueprint_of
-from engines.encoders.hf_config import HfConfig
+from engines.encoders.hf_config import HfConfig, sentence_limit
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import FAMILIES, Plan
@@ -204,13 +204,14 @@ def _tokenizer_bytes(header: GgufHeader, vocabulary: int) -> int:
 
 def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int) -> Footprint:
     """No KV cache: what a row keeps is room for the activations of a text of up to ENCODER_TOKENS; a longer one asks for more."""
-    config = None
+    config, most = None, None
     if isinstance(model.header, SafetensorsHeader):
-        config = HfConfig.read(Path(model.paths[0]).parent)
+        directory = Path(model.paths[0]).parent
+        config, most = HfConfig.read(directory), sentence_limit(directory)
     static = sum(tensor.nbytes for tensor in model.header.tensors.values())
     shape = blueprint_of(model.header, config).shape
     unigram = (model.tokenizer or "").startswith("unigram") or model.architecture in ("xlm-roberta", "camembert")
-    context = min(context or shape.context, shape.context)
+    context = min(tokens for tokens in (shape.context, context, most) if tokens)
     row = shape.row_bytes(min(context, ENCODER_TOKENS), float_bytes)
     return Footprint(
         static_bytes=static + shape.vocabulary * (UNIGRAM_TOKENIZER_BYTES if unigram else ENCODER_TOKENIZER_BYTES),

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from engines.encoders.hf_config import CONFIG_BYTES, HfConfig
+from engines.encoders.hf_config import CONFIG_BYTES, HfConfig, sentence_limit
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.header import GgufHeader
 from engines.safetensors_header import load_json
@@ -134,13 +134,11 @@ def hf_recipe(directory: Path, config: HfConfig, architecture: str) -> Recipe:
                 dense.append(_dense(place))
             case _:
                 raise UnsupportedModel(f"{directory / 'modules.json'}: the module {kind} is not supported")
-    sentence = _optional(directory / "sentence_bert_config.json")
-    most = sentence.get("max_seq_length")
     return Recipe(
         pooling=pooling or ("last" if architecture in _DECODERS else "mean"),
         prompts=_prompts(directory, architecture),
         dense=tuple(dense),
-        most_tokens=most if type(most) is int and most > 0 else None,
+        most_tokens=sentence_limit(directory),
         dimensions=_dimensions(directory, config, architecture),
     )
 

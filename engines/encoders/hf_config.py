@@ -10,7 +10,7 @@ from typing import Any
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.safetensors_header import load_json
 
-__all__ = ["CONFIG_BYTES", "HfConfig"]
+__all__ = ["CONFIG_BYTES", "HfConfig", "sentence_limit"]
 
 CONFIG_BYTES = 16 << 20
 _MOST = 1 << 20
@@ -92,3 +92,10 @@ class HfConfig:
         if default is None:
             raise self.error(keys[0], "is missing")
         return default, keys[0]
+
+
+def sentence_limit(directory: Path | None) -> int | None:
+    """Tokens of the longest text, by ``sentence_bert_config.json`` beside the weights; None where that does not say."""
+    path = None if directory is None else directory / "sentence_bert_config.json"
+    most = load_json(path, CONFIG_BYTES).get("max_seq_length") if path is not None and path.exists() else None
+    return most if type(most) is int and most > 0 else None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.encoders.hf_config import CONFIG_BYTES
+from engines.encoders.hf_config import sentence_limit
 from engines.encoders.loading import Opened, open_checkpoint
 from engines.errors import UnsupportedModel
 from engines.interface import ReportProgress
 from engines.rerank.engine import EncoderRerankEngine
 from engines.rerank.heads import classifier_of
 from engines.rerank.pairs import FramedPairs, JudgedPairs, Pairs
-from engines.safetensors_header import load_json
 from engines.wire import LoadModel
 
 __all__ = ["build"]
@@ -39,6 +38,4 @@ def _pairs(opened: Opened) -> Pairs:
 
 def _most_tokens(opened: Opened) -> int:
     """The longest pair that the files beside the weights allow."""
-    path = None if opened.directory is None else opened.directory / "sentence_bert_config.json"
-    most = load_json(path, CONFIG_BYTES).get("max_seq_length") if path is not None and path.exists() else None
-    return most if type(most) is int and most > 0 else opened.info.context
+    return sentence_limit(opened.directory) or opened.info.context

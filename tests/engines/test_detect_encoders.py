@@ -72,3 +72,10 @@ def test_footprint_of_an_encoder_has_no_kv_and_room_for_a_long_text(tmp_path: Pa
 def test_footprint_of_minilm_is_its_weights_and_its_tokenizer() -> None:
     static = estimate(detect(minilm())).static_bytes
     assert 90_000_000 < static < 110_000_000
+
+
+def test_context_is_what_the_model_reads_and_not_its_positions() -> None:
+    checkpoint = detect(minilm())  # 512 positions, 256 tokens by sentence_bert_config.json
+    assert checkpoint.context == 256
+    assert estimate(checkpoint).context == 256
+    assert estimate(checkpoint, context=100).context == 100
