@@ -151,7 +151,7 @@ class Worker:
             prepared = engine.prepare(request)
         except EngineError as error:
             failure = to_wire(error)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # a panic in the tokenizers library is no Exception, and this thread must go on
             logger.exception("a request could not be prepared")
             failure = WireError(code="internal_error", message=f"The request could not be prepared: {error}")
         with self._handing_over:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engines.embeddings.engine import EncoderEmbeddingEngine, Head
 from engines.embeddings.recipe import Dense, Recipe, gguf_recipe, hf_recipe
 from engines.encoders.loading import Opened, open_checkpoint
-from engines.encoders.weights import Weights, linear, weights_of
+from engines.encoders.weights import Weights, linear, row_count, weights_of
+from engines.errors import CheckpointError
 from engines.header import GgufHeader, read_safetensors_header
 from engines.interface import ReportProgress
 from engines.wire import LoadModel
@@ -24,9 +23,6 @@ def build(load: LoadModel, report: ReportProgress) -> EncoderEmbeddingEngine:
     recipe = _recipe(opened)
     heads = _heads(opened, recipe)
     opened.finish()
-    most = recipe.most_tokens
-    if most is not None and most < opened.info.context:
-        opened.info = replace(opened.info, context=most)
     return EncoderEmbeddingEngine(opened, recipe, heads, load.grant_bytes)
 
 
@@ -42,8 +38,15 @@ def _heads(opened: Opened, recipe: Recipe) -> list[Head]:
     columns = opened.blueprint.shape.width
     for dense in recipe.dense:
         weights = _weights(opened, dense)
-        rows = weights.shape(f"{dense.name}.weight")[0]
-        heads.append((linear(weights, dense.name, rows, columns), dense.activation))
+        rows = row_count(weights, f"{dense.name}.weight", columns)
+        heads.append((linear(weights, dense.name, rows, columns, biased=dense.biased), dense.activation))
+        if dense.rows not in (None, rows):
+            raise CheckpointError(
+                f"{weights.path}: tensor '{dense.name}.weight' has {rows} rows, out_features is {dense.rows}"
+            )
+        left = weights.left() if dense.directory is not None else []
+        if left:
+            raise CheckpointError(f"{weights.path}: tensor '{left[0]}' has no place in this architecture")
         columns = rows
     return heads
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from engines.encoders.hf_config import CONFIG_BYTES, HfConfig, sentence_limit
+from engines.encoders.hf_config import CONFIG_BYTES, HfConfig
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.header import GgufHeader
 from engines.safetensors_header import load_json
@@ -78,19 +78,17 @@ class Dense:
     name: str  # of the tensor, without .weight
     directory: Path | None = None  # None: in the file of the model
     activation: Literal["tanh"] | None = None
+    rows: int | None = None  # that its configuration says
+    biased: bool = False  # it must have a bias
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """``most_tokens`` is the longest input that the files allow, None where only the architecture limits it.
-
-    ``dimensions`` are the lengths that a vector may be cut to: None, the model is not made for it; empty, any.
-    """
+    """``dimensions`` are the lengths that a vector may be cut to: None, the model is not made for it; empty, any."""
 
     pooling: Pooling
     prompts: Prompts = field(default_factory=Prompts)
     dense: tuple[Dense, ...] = ()
-    most_tokens: int | None = None
     dimensions: tuple[int, ...] | None = None
 
 
@@ -138,7 +136,6 @@ def hf_recipe(directory: Path, config: HfConfig, architecture: str) -> Recipe:
         pooling=pooling or ("last" if architecture in _DECODERS else "mean"),
         prompts=_prompts(directory, architecture),
         dense=tuple(dense),
-        most_tokens=sentence_limit(directory),
         dimensions=_dimensions(directory, config, architecture),
     )
 
@@ -148,6 +145,8 @@ def _modules(directory: Path) -> list[tuple[str, str]]:
     path = directory / "modules.json"
     if not path.exists():
         return [("Transformer", ""), *([("Pooling", "1_Pooling")] if (directory / "1_Pooling").is_dir() else [])]
+    if not path.is_file():
+        raise CheckpointError(f"{path}: not a regular file")
     listed = _load(path)
     if not isinstance(listed, list):
         raise CheckpointError(f"{path}: not a list of modules")
@@ -183,12 +182,14 @@ def _pooling(place: Path) -> Pooling:
 
 def _dense(place: Path) -> Dense:
     path = place / "config.json"
-    function = load_json(path, CONFIG_BYTES).get("activation_function", "torch.nn.modules.activation.Tanh")
+    values = load_json(path, CONFIG_BYTES)
+    function = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    rows, biased = values.get("out_features"), values.get("bias") is True
     match str(function).rpartition(".")[2]:
         case "Identity":
-            return Dense("linear", place)
+            return Dense("linear", place, rows=rows, biased=biased)
         case "Tanh":
-            return Dense("linear", place, "tanh")
+            return Dense("linear", place, "tanh", rows=rows, biased=biased)
     raise UnsupportedModel(f"{path}: the activation {function!r} is not supported")
 
 

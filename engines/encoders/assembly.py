@@ -21,10 +21,38 @@ def assemble(blueprint: Blueprint, weights: Weights, report: ReportProgress | No
 
 
 def check_left(blueprint: Blueprint, weights: Weights) -> None:
-    """CheckpointError that names a tensor which nothing has taken: the model would not be what its author meant."""
+    """CheckpointError that names a tensor which nothing has taken, or which is there in other layers: the model would not be what
+    its author meant."""
+    for slot, name in blueprint.names.items():
+        _check_layers(blueprint, weights, slot, name)
     for name in weights.left():
         if blueprint.ignored is None or not blueprint.ignored.search(name):
             raise CheckpointError(f"{weights.path}: tensor '{name}' has no place in this architecture")
+
+
+def _check_layers(blueprint: Blueprint, weights: Weights, slot: str, name: str) -> None:
+    """What one layer may lack, all lack: biases, and gates where there are no experts."""
+    of_layer = "{i}" in name
+    layers = [name.format(i=i) for i in range(len(blueprint.shape.layers))] if of_layer else [name]
+    there = [layer for layer in layers if weights.has(f"{layer}.weight")]
+    wanted = blueprint.biased and slot not in _TABLES
+    biases = [weights.has(f"{layer}.bias") for layer in there]
+    if (wanted or any(biases)) and not all(biases):
+        raise CheckpointError(f"{weights.path}: tensor '{there[biases.index(False)]}.bias' is missing")
+    if slot == "gate" and there:
+        missing = next(
+            (
+                x
+                for x, layer in zip(layers, blueprint.shape.layers, strict=True)
+                if not layer.experts and x not in there
+            ),
+            None,
+        )
+        if missing is not None:
+            raise CheckpointError(f"{weights.path}: tensor '{missing}.weight' is missing")
+
+
+_TABLES = ("words", "positions", "types")
 
 
 class _Assembly:
@@ -40,7 +68,8 @@ class _Assembly:
         positions = table(weights, f"{names['positions']}.weight", None, shape.width) if "positions" in names else None
         if positions is not None and positions.shape[0] < shape.position_offset + shape.context:
             raise CheckpointError(
-                f"{weights.path}: {positions.shape[0]} learned positions, for {shape.context} tokens from {shape.position_offset}"
+                f"{weights.path}: tensor '{names['positions']}.weight' has {positions.shape[0]} positions, for {shape.context}"
+                f" tokens from {shape.position_offset}"
             )
         types = table(weights, f"{names['types']}.weight", None, shape.width) if "types" in names else None
         blocks = []
@@ -69,7 +98,7 @@ class _Assembly:
         shape = self._shape
         query, key = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
         joined = self._name("joined", index)
-        if joined is not None and self._weights.has(f"{joined}.weight"):
+        if joined is not None and (self._weights.has(f"{joined}.weight") or self._name("query", index) is None):
             projections: tuple[Linear, ...] = (self._linear("joined", index, query + 2 * key, shape.width),)
         else:
             projections = (
@@ -92,7 +121,7 @@ class _Assembly:
         name = self._name("query_norm", index)
         if name is None or ("query_norm" in self._blueprint.absent and not self._weights.has(f"{name}.weight")):
             return None
-        sizes = [self._weights.shape(f"{self._name(slot, index)}.weight")[0] for slot in ("query_norm", "key_norm")]
+        sizes = [self._size(f"{self._name(slot, index)}.weight") for slot in ("query_norm", "key_norm")]
         query, key = (
             self._norm(slot, index, size) for slot, size in zip(("query_norm", "key_norm"), sizes, strict=True)
         )
@@ -103,7 +132,8 @@ class _Assembly:
         shape = self._shape
         down = self._linear("down", index, shape.width, shape.feed_forward)
         gate_up = self._name("gate_up", index)
-        if gate_up is not None and self._weights.has(f"{gate_up}.weight") and not self._has("gate", index):
+        found = gate_up is not None and (self._weights.has(f"{gate_up}.weight") or self._name("up", index) is None)
+        if found and not self._has("gate", index):
             joined = self._linear("gate_up", index, 2 * shape.feed_forward, shape.width)
             gate, up = joined.halves(self._weights.compute)
             return FeedForward(shape.activation, up, down, gate)
@@ -133,6 +163,12 @@ class _Assembly:
             weight = weight + self._shape.norm_offset
         bias = vector(self._weights, f"{name}.bias", size) if self._weights.has(f"{name}.bias") else None
         return Norm(self._shape.norm, weight, bias, self._shape.epsilon)
+
+    def _size(self, name: str) -> int:
+        found = self._weights.shape(name)
+        if len(found) != 1 or found[0] < 1:
+            raise CheckpointError(f"{self._weights.path}: tensor '{name}' is {list(found)}, and no vector")
+        return found[0]
 
     def _linear(self, slot: str, index: int, rows: int, columns: int) -> Linear:
         name = self._name(slot, index)

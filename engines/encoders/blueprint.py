@@ -22,6 +22,7 @@ class Blueprint:
         absent: slots that a layer may lack.
         ignored: tensors that no slot takes and that change nothing.
         expert_count: of a mixture.
+        biased: every matrix and norm of the layers has a bias.
     """
 
     architecture: str
@@ -30,3 +31,4 @@ class Blueprint:
     absent: frozenset[str] = frozenset()
     ignored: re.Pattern[str] | None = None
     expert_count: int = 0
+    biased: bool = False

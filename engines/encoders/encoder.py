@@ -92,7 +92,7 @@ class Encoder:
         self.shape = shape
         self.words = words
         self._types = types
-        self._type_count = 0 if types is None else types.shape[0]
+        self.type_count = 0 if types is None else types.shape[0]
         self._norm = embedding_norm
         self.blocks = blocks
         self.final_norm = final_norm
@@ -126,7 +126,9 @@ class Encoder:
 
     def _added(self, longest: int, shape: Sequence[int], types: Sequence[Sequence[int]] | None) -> mx.array | None:
         """What joins the words: places and token types, of the batch's shape."""
-        table = self._places if types is None or self._types is None else self._positions
+        if self.type_count < 2:  # the tokenizer may tell two texts apart where the model does not
+            types = None
+        table = self._places if types is None else self._positions
         added = None
         if table is not None:
             added = table if table.shape[0] == 1 else table[self._offset : self._offset + longest]

@@ -95,7 +95,10 @@ class HfConfig:
 
 
 def sentence_limit(directory: Path | None) -> int | None:
-    """Tokens of the longest text, by ``sentence_bert_config.json`` beside the weights; None where that does not say."""
+    """Tokens of the longest text, by ``sentence_bert_config.json`` beside the weights; None where that does not say.
+    CheckpointError where it says what cannot be."""
     path = None if directory is None else directory / "sentence_bert_config.json"
     most = load_json(path, CONFIG_BYTES).get("max_seq_length") if path is not None and path.exists() else None
-    return most if type(most) is int and most > 0 else None
+    if most is not None and (type(most) is not int or most < 1):
+        raise CheckpointError(f"{path}: max_seq_length is {most!r}, and no number of tokens")
+    return most

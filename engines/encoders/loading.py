@@ -11,7 +11,7 @@ from engines.encoders.assembly import assemble, check_left
 from engines.encoders.blueprint import Blueprint
 from engines.encoders.encoder import Encoder
 from engines.encoders.families import blueprint_of
-from engines.encoders.hf_config import HfConfig
+from engines.encoders.hf_config import HfConfig, sentence_limit
 from engines.encoders.tokenizer import TextTokenizer, gguf_tokenizer, json_tokenizer
 from engines.encoders.weights import Weights, weights_of
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
@@ -47,8 +47,17 @@ class Opened:
         return self.weights.compute.size
 
     def finish(self) -> None:
-        """Once the head has taken its tensors: CheckpointError that names one which nothing took."""
+        """Once the head has taken its tensors: CheckpointError that names one which nothing took, or says that not even one
+        token would fit."""
         check_left(self.blueprint, self.weights)
+        most = sentence_limit(self.directory)
+        if most is not None and most < self.info.context:
+            self.info = replace(self.info, context=most)
+        around = self.tokenizer.single.tokens
+        if self.info.context <= around:
+            raise CheckpointError(
+                f"{self.path}: the longest input is of {self.info.context} tokens, of which {around} are the tokenizer's own"
+            )
 
 
 def open_checkpoint(load: LoadModel, report: ReportProgress) -> Opened:
@@ -62,14 +71,16 @@ def open_checkpoint(load: LoadModel, report: ReportProgress) -> Opened:
     config = None if directory is None else HfConfig.read(directory)
     blueprint = blueprint_of(header, config)
     tokenizer = _tokenizer(header, directory)
-    if tokenizer.vocab_size > blueprint.shape.vocabulary:
-        raise CheckpointError(
-            f"{spec.paths[0]}: the tokenizer has {tokenizer.vocab_size} tokens, the model {blueprint.shape.vocabulary}"
-        )
+    _check_ids(tokenizer, spec.paths[0], blueprint.shape.vocabulary)
     if spec.context is not None and spec.context < blueprint.shape.context:
         blueprint = replace(blueprint, shape=replace(blueprint.shape, context=spec.context))
     weights = weights_of(header, _compute_dtype(spec, blueprint))
     encoder = assemble(blueprint, weights, report)
+    pair = tokenizer.pair
+    if pair is not None and encoder.type_count > 1 and pair.second_type >= encoder.type_count:
+        raise CheckpointError(
+            f"{spec.paths[0]}: the tokenizer has the token type {pair.second_type}, the model {encoder.type_count} types"
+        )
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
     info = EngineInfo(
         kv_bytes_per_token=0,
@@ -81,6 +92,18 @@ def open_checkpoint(load: LoadModel, report: ReportProgress) -> Opened:
     return Opened(
         spec.paths[0], header, blueprint, weights, encoder, tokenizer, info, config=config, directory=directory
     )
+
+
+def _check_ids(tokenizer: TextTokenizer, path: str, vocabulary: int) -> None:
+    """CheckpointError for a token that the model has no row for: it would read outside of the table."""
+    if tokenizer.vocab_size > vocabulary:
+        raise CheckpointError(f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, the model {vocabulary}")
+    around = (*tokenizer.single.ids, *(() if tokenizer.pair is None else tokenizer.pair.ids))
+    outside = next((id for id in around if not 0 <= id < vocabulary), None)
+    if outside is not None:
+        raise CheckpointError(
+            f"{path}: the tokenizer puts the token {outside} around texts, and the model has {vocabulary} tokens"
+        )
 
 
 def read_checkpoint_header(spec: ModelSpec) -> GgufHeader | SafetensorsHeader:

@@ -44,6 +44,10 @@ class Frame:
     def tokens(self) -> int:
         return len(self.before) + len(self.after)
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return (*self.before, *self.after)
+
     def around(self, ids: Sequence[int]) -> list[int]:
         return [*self.before, *ids, *self.after]
 
@@ -60,6 +64,10 @@ class PairFrame:
     @property
     def tokens(self) -> int:
         return len(self.before) + len(self.between) + len(self.after)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return (*self.before, *self.between, *self.after)
 
     def around(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
         """The ids, and their token types."""
@@ -122,8 +130,13 @@ def json_tokenizer(directory: Path) -> TextTokenizer:
         raise CheckpointError(f"{path}: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    single, pair = _single_frame(tokenizer), _pair_frame(tokenizer)
-    return _of_library(tokenizer, single, pair, tokenizer.get_vocab_size(with_added_tokens=True))
+    try:
+        single, pair = _single_frame(tokenizer), _pair_frame(tokenizer)
+    except Exception as error:  # as above: a vocabulary without a token for what is unknown
+        raise CheckpointError(f"{path}: {error}") from error
+    # Not how many there are: ids may have gaps.
+    vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    return _of_library(tokenizer, single, pair, vocab_size)
 
 
 def _of_library(tokenizer: Tokenizer, single: Frame, pair: PairFrame | None, vocab_size: int) -> TextTokenizer:

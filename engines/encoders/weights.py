@@ -205,8 +205,7 @@ def vector(weights: Weights, name: str, size: int) -> mx.array:
 
 def table(weights: Weights, name: str, rows: int | None, width: int) -> mx.array:
     """A small table of floats, dequantised, in the compute dtype; as many rows as the file has where ``rows`` is None."""
-    found = weights.shape(name)
-    _check(weights, name, (found[0] if rows is None else rows, width))
+    _check(weights, name, (row_count(weights, name, width) if rows is None else rows, width))
     blocks, quant = weights.blocks(name)
     values = quant.dequantize(blocks).astype(weights.compute)
     mx.eval(values)
@@ -220,11 +219,11 @@ def embedding(weights: Weights, name: str, rows: int, width: int) -> KQuantEmbed
     return KQuantEmbedding(blocks, quant, weights.compute)
 
 
-def linear(weights: Weights, name: str, rows: int, columns: int) -> Linear:
-    """``name``.weight, with ``name``.bias where the file has one."""
+def linear(weights: Weights, name: str, rows: int, columns: int, *, biased: bool = False) -> Linear:
+    """``name``.weight, with ``name``.bias where the file has one; it must have one where ``biased``."""
     _check(weights, f"{name}.weight", (rows, columns))
     blocks, quant = weights.blocks(f"{name}.weight")
-    bias = vector(weights, f"{name}.bias", rows) if weights.has(f"{name}.bias") else None
+    bias = vector(weights, f"{name}.bias", rows) if biased or weights.has(f"{name}.bias") else None
     return Linear(blocks, quant, bias, weights.compute)
 
 
@@ -243,6 +242,16 @@ def to_numpy(x: mx.array) -> np.ndarray:
 def lazy_products() -> bool:
     """Whether a forward pass only makes a graph."""
     return backend().lazy
+
+
+def row_count(weights: Weights, name: str, columns: int) -> int:
+    """Rows of a matrix of so many columns; CheckpointError when it is something else, or has none."""
+    found = weights.shape(name)
+    if len(found) != 2 or found[0] < 1 or found[1] != columns:
+        raise CheckpointError(
+            f"{weights.path}: tensor '{name}' is {list(found)}, the configuration makes it rows of {columns}"
+        )
+    return found[0]
 
 
 def _check(weights: Weights, name: str, shape: tuple[int, ...]) -> None:

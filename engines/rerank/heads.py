@@ -11,7 +11,7 @@ from engines.encoders.blocks import Norm
 from engines.encoders.encoder import Encoded
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.loading import Opened
-from engines.encoders.weights import Linear, Weights, activate, linear, vector
+from engines.encoders.weights import Linear, Weights, activate, linear, row_count, vector
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.header import GgufHeader
 
@@ -100,7 +100,7 @@ def _of_gguf(opened: Opened) -> Classifier | YesNo:
     if opened.blueprint.architecture == "qwen3":
         if not weights.has("cls.output.weight"):
             return yes_no_of(opened)
-        if weights.shape("cls.output.weight")[0] == 2:  # the rows of yes and no, cut out of the head
+        if row_count(weights, "cls.output.weight", width) == 2:  # the rows of yes and no, cut out of the head
             blocks, quant = weights.blocks("cls.output.weight")
             return _difference(quant.dequantize(blocks))
         return Classifier("last", _output(weights, "cls.output", width))
@@ -132,6 +132,7 @@ def _of_config(opened: Opened, config: HfConfig) -> Classifier | YesNo:
         case "qwen3":
             return Classifier("last", _output(weights, "score", width))
         case "modernbert":
+            config.expect("classifier_pooling", "cls", "mean")
             pooled: _Pooled = "mean" if config.text("classifier_pooling", default="cls") == "mean" else "first"
             activation = config.text("classifier_activation", default="gelu")
             if activation not in ("gelu", "silu", "tanh"):
@@ -141,24 +142,24 @@ def _of_config(opened: Opened, config: HfConfig) -> Classifier | YesNo:
                 pooled, _output(weights, "classifier", width), dense, activation, _norm(opened, "head.norm")
             )
         case "roberta" | "xlm-roberta" | "camembert":
-            dense = linear(weights, "classifier.dense", width, width)
-            return Classifier("first", _output(weights, "classifier.out_proj", width), dense, "tanh")
+            dense = linear(weights, "classifier.dense", width, width, biased=True)
+            return Classifier("first", _output(weights, "classifier.out_proj", width, biased=True), dense, "tanh")
     pooler = next((name for name in _POOLERS if weights.has(f"{name}.weight")), None)
     if pooler is None:
         raise CheckpointError(f"{opened.path}: tensor 'pooler.dense.weight' is missing")
-    dense = linear(weights, pooler, width, width)
-    return Classifier("first", _output(weights, "classifier", width), dense, "tanh")
+    dense = linear(weights, pooler, width, width, biased=True)
+    return Classifier("first", _output(weights, "classifier", width, biased=True), dense, "tanh")
 
 
 _MEAN, _CLS = 1, 2  # llama.cpp's pooling types
 _POOLERS: Final = ("bert.pooler.dense", "nomic_bert.pooler.dense", "pooler.dense")
 
 
-def _output(weights: Weights, name: str, width: int) -> Linear:
-    rows = weights.shape(f"{name}.weight")[0]
+def _output(weights: Weights, name: str, width: int, *, biased: bool = False) -> Linear:
+    rows = row_count(weights, f"{name}.weight", width)
     if rows != 1:
         raise UnsupportedModel(f"{weights.path}: the classifier '{name}' has {rows} labels; a reranker has one")
-    return linear(weights, name, 1, width)
+    return linear(weights, name, 1, width, biased=biased)
 
 
 def _norm(opened: Opened, name: str) -> Norm:

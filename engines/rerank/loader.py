@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from engines.encoders.hf_config import sentence_limit
 from engines.encoders.loading import Opened, open_checkpoint
 from engines.errors import UnsupportedModel
 from engines.interface import ReportProgress
@@ -24,18 +21,21 @@ def build(load: LoadModel, report: ReportProgress) -> EncoderRerankEngine:
     opened = open_checkpoint(load, report)
     head = classifier_of(opened)
     opened.finish()
-    opened.info = replace(opened.info, context=min(opened.info.context, _most_tokens(opened)))
     return EncoderRerankEngine(opened, head, _pairs(opened), load.grant_bytes)
 
 
 def _pairs(opened: Opened) -> Pairs:
     if opened.blueprint.architecture == "qwen3":
-        return JudgedPairs(opened.tokenizer, opened.info.context)
+        return _checked(opened, JudgedPairs(opened.tokenizer, opened.info.context))
     if opened.tokenizer.pair is None:
         raise UnsupportedModel(f"{opened.path}: the tokenizer does not say how two texts go together")
-    return FramedPairs(opened.tokenizer, opened.tokenizer.pair, opened.info.context)
+    return _checked(opened, FramedPairs(opened.tokenizer, opened.tokenizer.pair, opened.info.context))
 
 
-def _most_tokens(opened: Opened) -> int:
-    """The longest pair that the files beside the weights allow."""
-    return sentence_limit(opened.directory) or opened.info.context
+def _checked(opened: Opened, pairs: FramedPairs | JudgedPairs) -> Pairs:
+    """UnsupportedModel where a pair could have no token at all, or never fits."""
+    if not 0 < pairs.around < opened.info.context:
+        raise UnsupportedModel(
+            f"{opened.path}: {pairs.around} tokens go around a pair of texts, and it may have {opened.info.context}"
+        )
+    return pairs

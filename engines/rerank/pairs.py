@@ -35,6 +35,7 @@ class FramedPairs:
         self._tokenizer = tokenizer
         self._frame = frame
         self._most = most_tokens
+        self.around = frame.tokens
 
     def rows(self, request: ScoreRequest) -> list[Row]:
         if request.instruction is not None:
@@ -69,6 +70,7 @@ class JudgedPairs:
         self._most = most_tokens
         self._before = tokenizer.control(f"<|im_start|>system\n{_QWEN3_SYSTEM}<|im_end|>\n<|im_start|>user\n")
         self._after = tokenizer.control("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+        self.around = len(self._before) + len(self._after)
 
     def rows(self, request: ScoreRequest) -> list[Row]:
         task = _QWEN3_TASK if request.instruction is None else request.instruction
@@ -77,7 +79,7 @@ class JudgedPairs:
             f"<Instruct>: {task}\n<Query>: {query}\n<Document>: {document}"
             for query, document in zip(_queries(request), documents, strict=True)
         ]
-        around = len(self._before) + len(self._after)
+        around = self.around
         rows = []
         for index, ids in enumerate(self._tokenizer.split(texts)):
             ids = fitted(

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from engines.encoders.blueprint import Blueprint
 from engines.encoders.families import jina_bert_v2
-from engines.encoders.families.naming import GGUF_POST_NORM, HF_IGNORED, activation_of, layer_count, prefixed, rows_of
+from engines.encoders.families.naming import (
+    GGUF_POST_NORM,
+    HF_IGNORED,
+    activation_of,
+    check_types,
+    layer_count,
+    prefixed,
+    rows_of,
+)
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
 from engines.errors import UnsupportedModel
@@ -67,7 +75,7 @@ def from_gguf(keys: Hyperparameters, header: GgufHeader) -> Blueprint:
         epsilon=keys.number("attention.layer_norm_epsilon"),
         activation="gelu",
     )
-    return Blueprint("bert", shape, names)
+    return Blueprint("bert", shape, names, biased=True)
 
 
 def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
@@ -82,8 +90,7 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
     offset = 0 if model_type == "bert" else config.integer("pad_token_id", default=1, least=0) + 1
     flash = any(name.endswith("encoder.layers.0.mixer.Wqkv.weight") for name in header.tensors)
     names = prefixed(header, "embeddings.word_embeddings", _FLASH_NAMES if flash else _HF_NAMES)
-    if f"{names['types']}.weight" not in header.tensors:
-        del names["types"]
+    check_types(config, header, names)
     shape = Shape(
         layers=(Layer(),) * layer_count(config.path, config.integer("num_hidden_layers"), len(header.tensors)),
         width=width,
@@ -92,10 +99,10 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
         head_width=width // heads,
         feed_forward=config.integer("intermediate_size"),
         vocabulary=config.integer("vocab_size"),
-        context=config.integer("max_position_embeddings") - offset,
+        context=config.integer("max_position_embeddings", least=offset + 1) - offset,
         norm="layer",
         epsilon=config.number("layer_norm_eps", default=1e-12),
         activation=activation_of(config.path, config.text("hidden_act", default="gelu")),
         position_offset=offset,
     )
-    return Blueprint(model_type, shape, names, ignored=HF_IGNORED)
+    return Blueprint(model_type, shape, names, ignored=HF_IGNORED, biased=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import activation_of, layer_count, plain_rope, prefixed, rows_of
+from engines.encoders.families.naming import activation_of, layer_count, layer_kinds, plain_rope, prefixed, rows_of
 from engines.encoders.families.qwen3 import GGUF_PRE_NORM, HF_DECODER
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
@@ -78,10 +78,7 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
         "rope_theta", default=config.number("rope_local_base_freq", default=_LOCAL_THETA)
     )
     every = config.integer("sliding_window_pattern", "_sliding_window_pattern", default=_EVERY)
-    types = config.texts("layer_types")
-    near = [kind != "full_attention" for kind in types] or [(i + 1) % every != 0 for i in range(count)]
-    if len(near) != count:
-        raise config.error("layer_types", f"has {len(near)} entries for {count} layers")
+    near = layer_kinds(config, count) or [(i + 1) % every != 0 for i in range(count)]
     shape = Shape(
         layers=_layers(near, config.integer("sliding_window", default=512), theta, local),
         width=width,

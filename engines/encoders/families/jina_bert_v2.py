@@ -6,7 +6,15 @@ Its code model also has norms of queries and keys, over all heads together.
 from __future__ import annotations
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import GGUF_POST_NORM, HF_IGNORED, activation_of, layer_count, prefixed, rows_of
+from engines.encoders.families.naming import (
+    GGUF_POST_NORM,
+    HF_IGNORED,
+    activation_of,
+    check_types,
+    layer_count,
+    prefixed,
+    rows_of,
+)
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
 from engines.errors import UnsupportedModel
@@ -72,8 +80,7 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
     config.expect("feed_forward_type", "geglu")
     width, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     names = prefixed(header, "embeddings.word_embeddings", _HF_NAMES)
-    if f"{names['types']}.weight" not in header.tensors:
-        del names["types"]
+    check_types(config, header, names)
     shape = Shape(
         layers=(Layer(),) * layer_count(config.path, config.integer("num_hidden_layers"), len(header.tensors)),
         width=width,

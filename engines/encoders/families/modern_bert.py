@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from engines.encoders.blueprint import Blueprint
-from engines.encoders.families.naming import activation_of, layer_count, plain_rope, prefixed, rows_of
+from engines.encoders.families.naming import activation_of, layer_count, layer_kinds, plain_rope, prefixed, rows_of
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
@@ -80,11 +80,11 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
         "rope_theta", default=config.number("local_rope_theta", default=_LOCAL_THETA)
     )
     every = config.integer("global_attn_every_n_layers", default=_EVERY)
-    layers = _layers(count, every, config.integer("local_attention", default=128), theta, local)
-    types = config.texts("layer_types")
-    if types:
-        near, far = next((x for x in layers if x.window), None), layers[0]
-        layers = tuple(far if kind == "full_attention" or near is None else near for kind in types)
+    window = config.integer("local_attention", default=128)
+    layers = _layers(count, every, window, theta, local)
+    kinds = layer_kinds(config, count)
+    if kinds is not None:
+        layers = _of_kinds(kinds, window, theta, local)
     shape = Shape(
         layers=layers,
         width=width,
@@ -104,5 +104,9 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
 
 
 def _layers(count: int, every: int, window: int, theta: float, local: float) -> tuple[Layer, ...]:
+    return _of_kinds([i % every != 0 for i in range(count)], window, theta, local)
+
+
+def _of_kinds(kinds: list[bool], window: int, theta: float, local: float) -> tuple[Layer, ...]:
     far, near = Layer(rope_theta=theta), Layer(rope_theta=local, window=window // 2)
-    return tuple(near if i % every else far for i in range(count))
+    return tuple(near if slides else far for slides in kinds)

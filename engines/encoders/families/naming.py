@@ -6,12 +6,23 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import ACTIVATIONS
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.header import GgufHeader, SafetensorsHeader
 
-__all__ = ["GGUF_POST_NORM", "HF_IGNORED", "activation_of", "layer_count", "plain_rope", "prefixed", "rows_of"]
+__all__ = [
+    "GGUF_POST_NORM",
+    "HF_IGNORED",
+    "activation_of",
+    "check_types",
+    "layer_count",
+    "layer_kinds",
+    "plain_rope",
+    "prefixed",
+    "rows_of",
+]
 
 GGUF_POST_NORM: Final[Mapping[str, str]] = {
     "words": "token_embd",
@@ -45,6 +56,32 @@ def prefixed(header: SafetensorsHeader, words: str, names: Mapping[str, str]) ->
         )
     prefix = found[0].removesuffix(ending)
     return {slot: prefix + name for slot, name in names.items()}
+
+
+def check_types(config: HfConfig, header: SafetensorsHeader, names: dict[str, str]) -> None:
+    """Takes token types out of ``names`` where the model has none. CheckpointError when there are not as many as the
+    configuration says."""
+    name = f"{names['types']}.weight"
+    count = config.integer("type_vocab_size", default=0, least=0)
+    if name not in header.tensors:
+        if count:
+            raise CheckpointError(f"{header.paths[0]}: tensor '{name}' is missing, and type_vocab_size is {count}")
+        del names["types"]
+    elif count and header.tensors[name].shape[:1] != (count,):
+        shape = list(header.tensors[name].shape)
+        raise CheckpointError(f"{header.paths[0]}: tensor '{name}' is {shape}, and type_vocab_size is {count}")
+
+
+def layer_kinds(config: HfConfig, count: int) -> list[bool] | None:
+    """Which layers see a window only, by ``layer_types``; None where the configuration has none."""
+    kinds = config.values.get("layer_types")
+    if kinds is None:
+        return None
+    if not isinstance(kinds, list) or not all(kind in ("full_attention", "sliding_attention") for kind in kinds):
+        raise config.error("layer_types", "is no list of 'full_attention' and 'sliding_attention'")
+    if len(kinds) != count:
+        raise config.error("layer_types", f"has {len(kinds)} entries for {count} layers")
+    return [kind == "sliding_attention" for kind in kinds]
 
 
 def rows_of(header: GgufHeader | SafetensorsHeader, name: str) -> int:

@@ -8,6 +8,7 @@ from engines.encoders.families.naming import (
     GGUF_POST_NORM,
     HF_IGNORED,
     activation_of,
+    check_types,
     layer_count,
     plain_rope,
     prefixed,
@@ -15,7 +16,7 @@ from engines.encoders.families.naming import (
 )
 from engines.encoders.hf_config import HfConfig
 from engines.encoders.shape import Layer, Shape
-from engines.errors import UnsupportedModel
+from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
 from engines.header import GgufHeader, SafetensorsHeader
 
@@ -81,8 +82,11 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
     rope = config.inner("rope_parameters")
     width, heads = config.integer("hidden_size", "n_embd"), config.integer("num_attention_heads", "n_head")
     names = prefixed(header, "embeddings.word_embeddings", _HF_NAMES)
-    if f"{names['types']}.weight" not in header.tensors:
-        del names["types"]
+    check_types(config, header, names)
+    function = config.text("hidden_act", "activation_function", default="silu")
+    gate = f"{names['gate'].format(i=0)}.weight"
+    if function in ("swiglu", "geglu") and gate not in header.tensors:
+        raise CheckpointError(f"{header.paths[0]}: tensor '{gate}' is missing")
     shape = Shape(
         layers=(Layer(rope_theta=rope.number("rope_theta", default=config.number("rotary_emb_base", default=1000.0))),)
         * layer_count(config.path, config.integer("num_hidden_layers", "n_layer"), len(header.tensors)),
@@ -95,6 +99,6 @@ def from_hf(config: HfConfig, header: SafetensorsHeader) -> Blueprint:
         context=config.integer("max_position_embeddings", "n_positions", default=2048),
         norm="layer",
         epsilon=config.number("layer_norm_eps", "layer_norm_epsilon", default=1e-12),
-        activation=activation_of(config.path, config.text("hidden_act", "activation_function", default="silu")),
+        activation=activation_of(config.path, function),
     )
     return Blueprint("nomic_bert", shape, names, ignored=HF_IGNORED)
