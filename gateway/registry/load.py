@@ -58,9 +58,11 @@ def load_registry(path: str | Path, *, machine: Machine | None = None) -> Regist
     """The registry in this file, checked. ``machine`` is read now unless it is given."""
     path = Path(path)
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)  # no more of what has no end, as a device
+        if len(content) > _MAX_FILE_BYTES:
             raise RegistryError(f"{path}: larger than {format_bytes(_MAX_FILE_BYTES)}, so not a registry file")
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except OSError as error:
         raise RegistryError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -136,6 +136,8 @@ def test_load_unreadable_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"models: \xff")
     with pytest.raises(RegistryError, match="not UTF-8 at byte 8"):
         load_registry(tmp_path / "binary.yaml", machine=MACHINE)
+    with pytest.raises(RegistryError, match="larger than"):  # it has no size, and no end
+        load_registry("/dev/zero", machine=MACHINE)
 
 
 def test_memory_budget_above_device_is_clamped_with_both_numbers() -> None:
