@@ -323,7 +323,7 @@ class SimulatedEngine:
                 row.waits_until = self._clock.now() + GROWTH_WAIT_S
                 row.lengths = replace(row.lengths, expected=min(row.lengths.end, row.held + OPEN_ANSWER))
             self._preemptions += 1
-            self._queued.put_back(row.request_id, row, row.request.priority, self._clock.now())
+            self._queued.put_back(row.request_id, row, row.request.priority, row.submitted_at)
 
     def _fail(self, row: SimulatedRow, most: int) -> None:
         error = ContextLengthExceeded(

@@ -84,8 +84,8 @@ class Reception:
         self.waiting.add(row.id, row, row.priority, self._clock())
 
     def put_back(self, row: Row) -> None:
-        """To the front of its class."""
-        self.waiting.put_back(row.id, row, row.priority, self._clock())
+        """To the front of its class. Its handicap counts from its arrival, or it would wait for it again each time."""
+        self.waiting.put_back(row.id, row, row.priority, row.arrived_at)
 
     def remove(self, row_id: int) -> Row | None:
         self._asked_company.pop(row_id, None)

@@ -59,6 +59,20 @@ def test_a_row_that_gave_way_begins_before_those_of_its_class_and_after_a_better
         assert tokens_of(events, row.id) == continue_alone(model, row)
 
 
+def test_a_batch_row_that_gave_way_does_not_wait_for_its_handicap_again() -> None:
+    clock = FakeClock()
+    batcher = make_batcher(stock_model("llama"), grant=512, clock=clock.now)
+    batcher.submit(make_row(0, prompt(4, 0), 30, seeded(0)))
+    batcher.submit(replace(make_row(1, prompt(4, 1), 30, seeded(1)), priority="batch"))
+    events = list[RowEvent]()
+    while not tokens_of(events, 1):
+        events += batcher.step()
+    clock.sleep(121.0)
+    batcher.reception.set_grant(256, 0)
+    batcher.submit(replace(make_row(2, prompt(4, 2), 3), priority="interactive"))
+    assert started(events + run(batcher)) == [0, 1, 1, 2]
+
+
 def test_a_deferred_row_begins_past_the_ceiling_by_what_rows_hold(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     first = replace(make_row(1, prompt(8, 1), 90, seeded(1)), least_tokens=9, expected_tokens=400)
