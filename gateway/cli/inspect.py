@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
+_WITHOUT_CACHE = (
+    "embedding",
+    "rerank",
+)  # tasks whose texts go through the model whole: no number of them decodes at a time
+
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds ``inspect``."""
@@ -102,7 +107,8 @@ def as_json(
             "budget_bytes": fit.budget_bytes,
             "fits": fit.fits,
             "lengths": [
-                {"tokens": length.tokens, "kv_bytes": length.kv_bytes, "rows": length.rows} for length in fit.lengths
+                {"tokens": length.tokens, "kv_bytes": length.kv_bytes, "rows": length.rows}
+                for length in (() if checkpoint.task in _WITHOUT_CACHE else fit.lengths)
             ],
         },
     }
@@ -131,7 +137,7 @@ def print_report(
             ("licence", inspection.license or "not said"),
             ("file size", format_bytes(checkpoint.file_bytes)),
             ("in memory", f"about {format_bytes(footprint.static_bytes)}" if footprint else "unknown"),
-            ("KV a token", _kv(footprint, machine)),
+            _grows(checkpoint, footprint, machine),
             ("fits here", _fits(fit, machine)),
         ]
     )
@@ -149,7 +155,7 @@ def print_report(
         ["role", "types", "size", "share"],
         [_role_row(role, kinds, total) for role, kinds in inspection.roles.items()],
     )
-    if fit and fit.left_bytes >= 0:
+    if fit and fit.left_bytes >= 0 and checkpoint.task not in _WITHOUT_CACHE:
         print()
         print_table(
             ["tokens a request", "KV", "requests at a time"],
@@ -188,6 +194,13 @@ def _parameters(checkpoint: Checkpoint, inspection: Inspection) -> str:
     if inspection.active_parameters < checkpoint.parameters:
         text += f", of which {_short_count(inspection.active_parameters)} compute a token"
     return text
+
+
+def _grows(checkpoint: Checkpoint, footprint: Footprint | None, machine: Machine) -> tuple[str, str]:
+    """What requests take beside the weights."""
+    if checkpoint.task not in _WITHOUT_CACHE:
+        return "KV a token", _kv(footprint, machine)
+    return "activations", "unknown" if footprint is None else f"{format_bytes(footprint.transient_bytes)} a text; no KV"
 
 
 def _kv(footprint: Footprint | None, machine: Machine) -> str:

@@ -14,6 +14,7 @@ import pytest
 from engines.header import GgmlType, GgufValueType
 from gateway.cli import main
 from gateway.machine import Machine
+from tests.engines.encoders.helpers_tiny_encoders import write_tiny
 from tests.engines.helpers_gguf_bytes import WHOLE_LLAMA, Tensor, gguf, pair, small_llama
 from tests.engines.helpers_safetensors_bytes import safetensors
 
@@ -90,6 +91,23 @@ def test_inspect_of_a_package_source(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["inspect", "--json", SMOLLM2]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["architecture"], report["parameters"], report["chat_template"]) == ("llama", 134515008, True)
+
+
+@pytest.mark.parametrize("classifies", [False, True])
+def test_inspect_of_an_encoder_says_nothing_of_a_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], classifies: bool
+) -> None:
+    path = str(write_tiny(tmp_path / "tiny", "bert", classifies=classifies))
+    assert main(["inspect", path]) == 0
+    report = capsys.readouterr().out
+    assert "a text; no KV" in report and "KV a token" not in report and "requests at a time" not in report
+    assert main(["inspect", "--json", path]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["task"], told["fit"]["fits"], told["fit"]["lengths"]) == (
+        "rerank" if classifies else "embedding",
+        True,
+        [],
+    )
 
 
 def test_inspect_of_an_unsupported_model_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
