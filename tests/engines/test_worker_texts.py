@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +66,21 @@ def test_worker_serves_a_reranker(tmp_path: Path) -> None:
         worker.send(Submit(request_id=2, request=ScoreRequest(queries=("w5 w6",), documents=documents[41:42])))
         alone = next(event for event in worker.answers() if isinstance(event, Scores))
         assert abs(alone.raw[0] - answer.raw[41]) < 1e-4
+
+
+def test_worker_goes_on_after_a_panic_in_the_tokenizer(tmp_path: Path) -> None:
+    """Which is no Exception in Python: it ended the thread that prepares, and every later request had no answer."""
+    file = write_tiny(tmp_path, "bert") / "model.safetensors"
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    steps_in_vain = {"type": "Split", "pattern": {"Regex": "(w+)+$"}, "behavior": "Isolated", "invert": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer | {"pre_tokenizer": steps_in_vain}))
+    spec = ModelSpec(id="m", task="embedding", format="safetensors", paths=(str(file),))
+    with raw_worker("--bare") as worker:
+        worker.send(LoadModel(spec=spec, grant_bytes=1 << 24, cores=1))
+        worker.next(Ready)
+        for request_id in (1, 2):
+            worker.send(Submit(request_id=request_id, request=EmbedRequest(inputs=("w" * 40 + "!",))))
+            (failed,) = worker.answers()
+            assert isinstance(failed, Failed) and failed.error.code == "internal_error"
+        worker.send(Submit(request_id=3, request=EmbedRequest(inputs=("w5",))))
+        assert any(isinstance(event, Vectors) for event in worker.answers())
