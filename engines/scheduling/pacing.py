@@ -148,6 +148,11 @@ class Pacer:
         self._shared_s += seconds
         self._kept_s += min(seconds, self._quiet.get(len(rows), seconds))
 
+    def forget(self, row_id: int) -> None:
+        """The row has left, and its id will not come again: nobody is held back in its name."""
+        self._waited.pop(row_id, None)
+        self._held_back = min(self._held_back, len(self._waited))
+
     def _may_prefill(self) -> bool:
         """Whether a chunk may run now beside rows that decode. Never two in succession."""
         if self._prefilled_last:

@@ -139,6 +139,7 @@ class Batcher:
     def cancel(self, row_id: int) -> bool:
         """Lets a row go, wherever it is; no event of it follows. False where there is none of this id."""
         self.watch.governor.forget(row_id)
+        self.pacer.forget(row_id)
         found = self._guarded(lambda: self.running.take(row_id) is not None, self._late)
         found = self.reception.remove(row_id) is not None or bool(found)
         self._late = [event for event in self._late if event.id != row_id]

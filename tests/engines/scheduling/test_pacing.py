@@ -178,6 +178,16 @@ def test_past_the_deadline_prefill_takes_half_of_the_time_until_the_prompt_is_re
     assert not device.pacer.overdue
 
 
+def test_a_prompt_that_left_is_overdue_no_longer() -> None:
+    device = Device(SchedulingSettings(prefill_deadline_s=10.0))
+    device.decode(GRACE_S)
+    device.share(int(12 / STEP_S), waiting=(PROMPT, 10))
+    assert device.pacer.overdue
+    device.pacer.forget(PROMPT)
+    device.pacer.forget(10)
+    assert not device.pacer.overdue and device.pacer.ratio == pytest.approx(4.0)
+
+
 def test_the_deadline_counts_those_behind_and_no_waits_for_memory() -> None:
     device = Device(SchedulingSettings(retention=0.99, prefill_deadline_s=10.0))
     device.decode(GRACE_S)
