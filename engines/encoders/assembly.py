@@ -35,7 +35,8 @@ def _check_layers(blueprint: Blueprint, weights: Weights, slot: str, name: str) 
     of_layer = "{i}" in name
     layers = [name.format(i=i) for i in range(len(blueprint.shape.layers))] if of_layer else [name]
     there = [layer for layer in layers if weights.has(f"{layer}.weight")]
-    wanted = blueprint.biased and slot not in _TABLES
+    # Every family whose norms stand behind the sums has them with a bias.
+    wanted = slot not in _TABLES and (blueprint.biased or (slot in _NORMS and not blueprint.shape.pre_norm))
     biases = [weights.has(f"{layer}.bias") for layer in there]
     if (wanted or any(biases)) and not all(biases):
         raise CheckpointError(f"{weights.path}: tensor '{there[biases.index(False)]}.bias' is missing")
@@ -53,6 +54,7 @@ def _check_layers(blueprint: Blueprint, weights: Weights, slot: str, name: str) 
 
 
 _TABLES = ("words", "positions", "types")
+_NORMS = ("embedding_norm", "after_attention", "after_feed_forward")
 
 
 class _Assembly:

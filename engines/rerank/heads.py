@@ -139,7 +139,11 @@ def _of_config(opened: Opened, config: HfConfig) -> Classifier | YesNo:
                 raise UnsupportedModel(f"{config.path}: classifier_activation {activation!r} is not supported")
             dense = linear(weights, "head.dense", width, width)
             return Classifier(
-                pooled, _output(weights, "classifier", width), dense, activation, _norm(opened, "head.norm")
+                pooled,
+                _output(weights, "classifier", width, biased=True),
+                dense,
+                activation,
+                _norm(opened, "head.norm"),
             )
         case "roberta" | "xlm-roberta" | "camembert":
             dense = linear(weights, "classifier.dense", width, width, biased=True)

@@ -53,6 +53,8 @@ def refusal(directory: Path, *, classifies: bool = False) -> str:
         ("modernbert", False, "layers.0.mlp.Wi.weight", None),
         ("nomic_bert", False, "encoder.layers.0.norm1.bias", None),
         ("nomic_bert", False, "encoder.layers.0.mlp.fc12.weight", None),
+        ("nomic_bert", False, "emb_ln.bias", None),
+        ("modernbert", True, "classifier.bias", None),
         ("jina", False, "encoder.layer.0.mlp.gated_layers.weight", None),
         ("qwen3", False, "layers.0.self_attn.q_norm.weight", lambda x: x[0]),
     ],
