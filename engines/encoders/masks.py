@@ -40,7 +40,10 @@ class Masks:
         real = places[None, None, None, :] < self.lengths[:, None, None, None] if self.padded else None
         seen = None if self.shape.causal else real
         if window is not None:
-            near = mx.abs(places[:, None] - places[None, :]) <= window
+            # By comparisons: a table of distances takes four times the memory, and a row's charge has room for two of these.
+            near = mx.logical_and(
+                places[:, None] <= places[None, :] + window, places[None, :] <= places[:, None] + window
+            )
             seen = near if seen is None else mx.logical_and(near, seen)
             if self.shape.causal:
                 seen = mx.logical_and(seen, places[:, None] >= places[None, :])
