@@ -56,7 +56,7 @@ def _fields(plan: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", f"{plan['model']} ({plan['state']})"),
         ("plan", f"{action}: {_ACTIONS.get(action, '')}"),
         ("fits", "yes" if plan["fits"] else "no"),
-        ("charged", f"{format_bytes(charged)}, of which KV {format_bytes(grant)}" if charged else ""),
+        ("charged", f"{format_bytes(charged)}, of which {format_bytes(grant)} for requests" if charged else ""),
         ("evicts", ", ".join(plan["evicts"])),
         ("drains", ", ".join(plan["drains"])),
         ("rule", plan["rule"] or ""),
