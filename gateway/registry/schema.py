@@ -112,7 +112,8 @@ class SchedulingSection(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     retention: Annotated[float, Meta(gt=0, lt=1)] | UnsetType = UNSET
-    prefill_ratio: Annotated[float, Meta(ge=0, le=1000)] | UnsetType | None = UNSET  # None: worked out from retention
+    # auto, or None: worked out from retention
+    prefill_ratio: Annotated[float, Meta(ge=0, le=1000)] | Literal["auto"] | UnsetType | None = UNSET
     prefill_tick_ms: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     prefill_deadline_s: Seconds | UnsetType = UNSET
     defer_ceiling_s: Seconds | UnsetType = UNSET
@@ -129,7 +130,10 @@ class SchedulingSection(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def settings(self) -> SchedulingSettings:
         """What a worker is told."""
-        return SchedulingSettings(**self.given)
+        given = self.given
+        if given.get("prefill_ratio") == "auto":
+            given["prefill_ratio"] = None
+        return SchedulingSettings(**given)
 
 
 class Policy(msgspec.Struct, kw_only=True, frozen=True):

@@ -34,6 +34,8 @@ pytestmark = [
 
 MIB = 1 << 20
 PROMPT_TOKENS = 300
+# Tables of byte-pair merges beyond what a file of 98 MB leaves for them: they make tokenising ten times faster.
+TOKENIZER = 6 * MIB
 BOUND_S = 300.0  # of a prefill by the slowest kernels on a busy machine
 
 
@@ -53,7 +55,7 @@ def test_worker_holds_little_more_than_the_file(model: str, request: pytest.Fixt
         worker.socket.settimeout(BOUND_S)
         ready = worker.next(Ready)
         loaded = held(worker) - held(empty)
-        assert loaded < 1.15 * file_bytes
+        assert loaded < 1.15 * file_bytes + TOKENIZER
         assert ready.static_bytes == pytest.approx(loaded, abs=12 * MIB)
         assert footprint.static_bytes == pytest.approx(loaded, rel=0.1)
 
@@ -62,7 +64,7 @@ def test_worker_holds_little_more_than_the_file(model: str, request: pytest.Fixt
         assert isinstance(answer[-1], Finished) and answer[-1].usage.prompt_tokens == PROMPT_TOKENS
         report = at_rest(worker)
         idle = held(worker) - held(empty)
-        assert idle < 1.15 * file_bytes + report.kv
+        assert idle < 1.15 * file_bytes + TOKENIZER + report.kv
         assert idle - loaded < 16 * MIB  # libraries' pages and BLAS's own buffers, used for the first time
         assert report.static == pytest.approx(idle, abs=12 * MIB)
         assert (report.kv, report.mlx_cache) == (0, 0)

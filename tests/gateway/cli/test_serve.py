@@ -67,7 +67,7 @@ def test_serve_without_a_registry(
         (["--registry", "good.yaml", "--host", "no such host"], "is not an address of this machine"),
         (["--model", "gone.gguf"], "gone.gguf: no such file"),
         (["--model", "cut.gguf"], "(an incomplete download?)"),
-        (["--model", "mamba.gguf"], "'mamba' is not supported"),
+        (["--model", "bloom.gguf"], "'bloom' is not supported"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
@@ -84,7 +84,7 @@ def test_serve_refuses_to_start(
         "memory: {budget: 1GiB}\nmodels: [{id: a, source: 'sim:', simulate: {weights: 2GiB}, pin: true}]\n"
     )
     (tmp_path / "cut.gguf").write_bytes(small_llama()[:-100])
-    (tmp_path / "mamba.gguf").write_bytes(small_llama().replace(b"llama", b"mamba"))
+    (tmp_path / "bloom.gguf").write_bytes(small_llama().replace(b"llama", b"bloom"))
     monkeypatch.chdir(tmp_path)
     assert main(["serve", *args]) == 1
     error = capsys.readouterr().err
