@@ -239,7 +239,9 @@ class DeviceThread:
         except ImportError as error:
             logger.exception("a module of the engine cannot be imported")
             error_on_wire = to_wire(BackendError(f"the engine cannot be imported: {error}"))
-        except BaseException as error:  # whatever it was, a panic in a library too: the load failed and the client is told so
+        except (
+            BaseException
+        ) as error:  # whatever it was, a panic in a library too: the load failed and the client is told so
             logger.exception("building the model failed")
             error_on_wire = to_wire(
                 CheckpointError(f"{load.spec.id} cannot be loaded: {type(error).__name__}: {error}")
