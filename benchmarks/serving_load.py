@@ -103,7 +103,9 @@ def _rate(times: list[float], begin: float, end: float) -> float:
 
 
 def _client(connections: int) -> httpx.AsyncClient:
-    return httpx.AsyncClient(timeout=900, limits=httpx.Limits(max_connections=connections + 2))
+    # A connection a request: some servers close those at rest just when the next request is sent.
+    limits = httpx.Limits(max_connections=connections + 2, max_keepalive_connections=0)
+    return httpx.AsyncClient(timeout=900, limits=limits)
 
 
 def _prompt(number: int, words: int) -> str:
