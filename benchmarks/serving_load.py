@@ -77,8 +77,8 @@ async def closed_loop(server: Server, clients: int, requests: int, tokens: int, 
 
 
 async def disturbance(server: Server, words: int, settle_s: float = 5.0, tokens: int = 6000) -> Disturbance:
-    """A stream runs alone for ``settle_s``, then a prompt of ``words`` words enters, then the stream runs alone again: its own context
-    has grown meanwhile, so its speed alone is the mean of before and after."""
+    """A stream runs alone for ``settle_s``, then a prompt of ``words`` words enters, then the stream runs alone again: its own
+    context has grown meanwhile, so its speed alone is the mean of before and after."""
     async with _client(4) as client:
         alone = await _stream(client, server, _prompt(1, words), 2)
         stream = Stream(time.perf_counter())
