@@ -144,12 +144,17 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 @contextmanager
 def ours(model: Path, gguf: Path | None) -> Iterator[list[Engine]]:
+    """A gateway for each file: the models of one gateway share the cores, whether they are asked or not."""
     sources = {"ours": model} | ({"ours, GGUF": gguf.resolve()} if gguf is not None else {})
-    ids = {name: f"m{i}" for i, name in enumerate(sources)}
-    entries = "".join(f"  - {{id: {ids[name]}, source: {json.dumps(str(path))}}}\n" for name, path in sources.items())
-    with gateway_process(f"workers: {{spare: 0}}\nmodels:\n{entries}") as gateway, httpx.Client(timeout=600) as client:
-        url = f"{gateway.url}/v1/embeddings"
-        yield [http_engine(name, client, url, {"model": ids[name], "encoding_format": "base64"}) for name in sources]
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(timeout=600))
+        engines = []
+        for name, path in sources.items():
+            registry = f"workers: {{spare: 0}}\nmodels: [{{id: m, source: {json.dumps(str(path))}}}]\n"
+            gateway = stack.enter_context(gateway_process(registry))
+            url = f"{gateway.url}/v1/embeddings"
+            engines.append(http_engine(name, client, url, {"model": "m", "encoding_format": "base64"}))
+        yield engines
 
 
 def http_engine(name: str, client: httpx.Client, url: str, options: dict[str, str]) -> Engine:
