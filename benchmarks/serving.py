@@ -1,6 +1,7 @@
 """Serving: many clients, and a long prompt beside a running stream, against llama-server and mlx_lm.server in one run.
 
     python benchmarks/serving.py [--model FILE.gguf] [--clients 1 4 8 16] [--tokens 64] [--llama-server BINARY] [--mlx-lm]
+        [--kv-grant SIZE] [--part clients|long]
 
 - clients: streams of ``--tokens`` tokens after prompts of some 100, so many at all times; tokens a second of all together, times to
   the first text and between texts (median and 95th percentile)
@@ -8,7 +9,8 @@
   and how long that prompt waits for its first text, beside the stream and alone
 
 llama-server gets the same file and as many slots as clients. ``--mlx-lm`` adds mlx-lm's own server with the same weights in MLX's
-affine 4-bit form; it is slow on a CPU, so it answers a fourth of the requests. Servers run one after another.
+affine 4-bit form; it is slow on a CPU, so it answers a fourth of the requests. Servers run one after another. A number of clients
+that is given twice is measured twice: a server's first answers on a GPU wait for the compiler.
 """
 
 from __future__ import annotations
@@ -70,11 +72,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of llama-server")
     parser.add_argument("--llama-server", type=Path)
     parser.add_argument("--mlx-lm", action="store_true")
+    parser.add_argument("--kv-grant", help="of ours, as in a registry")
     parser.add_argument("--part", choices=["clients", "long"], action="append", help="all by default")
     options = parser.parse_args()
     path = options.model or resolve_package_source(MODEL)
     parts = options.part or ["clients", "long"]
-    servers: list[tuple[Start, float]] = [(lambda rows: innkeeper(path, rows), options.rounds)]
+    servers: list[tuple[Start, float]] = [(lambda rows: innkeeper(path, rows, options.kv_grant), options.rounds)]
     with tempfile.TemporaryDirectory() as folder:
         if options.llama_server:
             binary, threads = options.llama_server, options.threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -11,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 from gateway_process import gateway_process
 
 __all__ = ["Server", "innkeeper", "llama_server", "mlx_lm_server"]
 
-_START_S = 180.0
+_START_S = 300.0  # on a GPU a load compiles kernels
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,15 @@ class Server:
 
 
 @contextmanager
-def innkeeper(path: Path, rows: int) -> Iterator[Server]:
-    """The gateway with this one model, loaded; ``rows`` decode together at most."""
-    registry = f"models: [{{id: model, source: {str(path)!r}, concurrency: {rows}, queue_timeout_s: 600}}]\n"
-    with gateway_process(registry) as gateway:
+def innkeeper(path: Path, rows: int, kv_grant: str | None = None) -> Iterator[Server]:
+    """The gateway with this one model, loaded; ``rows`` decode together at most. ``kv_grant`` as in a registry."""
+    model: dict[str, Any] = {"id": "model", "source": str(path), "concurrency": rows, "queue_timeout_s": 600}
+    if kv_grant:
+        model["kv_grant"] = kv_grant
+    with gateway_process(json.dumps({"models": [model]})) as gateway:
+        started = time.perf_counter()
         httpx.post(f"{gateway.url}/admin/models/model/load", timeout=_START_S).raise_for_status()
+        print(f"innkeeper       loaded in {time.perf_counter() - started:.1f} s", flush=True)
         yield Server("innkeeper", gateway.url, "model")
 
 

@@ -31,7 +31,7 @@ def write_stock(source: Path, folder: Path) -> Path:
     model: Any = llama.Model(llama.ModelArgs.from_dict(built.config))  # type: ignore[no-untyped-call]
     model.load_weights(list(_weights(header, built.model, model)))
     quantize(model, _GROUP, _BITS)
-    model.set_dtype(mx.float32)
+    model.set_dtype(mx.float32 if mx.default_device().type == mx.DeviceType.cpu else mx.bfloat16)
     folder.mkdir(parents=True, exist_ok=True)
     mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
     end = int(header.metadata["tokenizer.ggml.eos_token_id"])  # type: ignore[arg-type]
@@ -42,6 +42,8 @@ def write_stock(source: Path, folder: Path) -> Path:
     }
     (folder / "config.json").write_text(json.dumps(config))
     _write_tokenizer(header, folder)
+    del model, built
+    mx.clear_cache()  # a GPU's memory is the servers'
     return folder
 
 
