@@ -15,6 +15,7 @@ from tests.engines.gguf.families.helpers_family import VOCABULARY, Array, Weight
 __all__ = [
     "CONFIG",
     "LLAMA3",
+    "MORE_HEADS",
     "by_name",
     "faint_embeddings",
     "interleaved",
@@ -44,6 +45,12 @@ LLAMA3: dict[str, Any] = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+
+MORE_HEADS: tuple[dict[str, Any], dict[str, Any]] = (
+    {"num_attention_heads": 16},
+    {"attention.head_count": 16, "rope.dimension_count": 16},
+)
+"""Configuration and keys of a model of width 256 whose heads are as wide as those of ``CONFIG``."""
 
 
 def llama3_factors(dims: int, base: float) -> Array:

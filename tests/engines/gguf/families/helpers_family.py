@@ -38,7 +38,7 @@ from engines.header import GgufHeader, read_header
 from tests.engines.gguf.families.recorded import FARTHEST, recordings
 from tests.engines.gguf.helpers_blocks import random_blocks
 
-__all__ = ["NARROW", "VOCABULARY", "Array", "Case", "checks", "logits_of", "stock_of", "widened", "write_case"]
+__all__ = ["VOCABULARY", "Array", "Case", "Wide", "checks", "logits_of", "stock_of", "widened", "write_case"]
 
 Array = NDArray[np.float32]
 Weights = dict[str, Array]
@@ -51,6 +51,14 @@ JOINS_AT = (0, 2, 3, 3)  # ticks
 TICKS = 8
 REQUIRED = ("block_count", "embedding_length", "context_length", "attention.head_count")
 CONVERTER = "stock mlx-lm weights, renamed and transformed as llama.cpp's converter does"
+
+
+@dataclass(frozen=True)
+class Wide:
+    """What a case with rows of 256 has besides its hidden width: configuration and keys in the place of its own."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, CheckpointValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Case:
     rows: tuple[int, ...] = (2, 3)  # of batches, besides as many as there are KV heads; () where the width is 1
     prepare: Callable[[Any], None] = lambda model: None  # the stock model, where it must be told something
     whole_keys: Mapping[str, CheckpointValue] = field(default_factory=dict)  # that have no prefix
+    wide: Wide = field(default_factory=Wide)
     light: bool = False  # a variant of another case: held to the stock class's logits only
 
 
@@ -202,14 +211,16 @@ def _check_quantised(case: Case, tmp_path: Path) -> None:
 
 
 def widened(case: Case) -> Case:
-    """The case with rows of 256, which blocks of 256 weights fill; as it is where it is one of :data:`NARROW`."""
-    if case.id in NARROW:
-        return case
+    """The case with rows of 256, which blocks of 256 weights fill."""
     metadata = {**case.metadata, "embedding_length": WIDE}
     turned, width = metadata.get("rope.dimension_count"), case.metadata["embedding_length"]
     if isinstance(turned, int) and isinstance(width, int) and "attention.key_length" not in metadata:
         metadata["rope.dimension_count"] = turned * WIDE // width  # of heads that are a share of the width
-    return replace(case, config=_with_width(case.config), metadata=metadata)
+    return replace(
+        case,
+        config=_with_width(case.config) | dict(case.wide.config),
+        metadata=metadata | dict(case.wide.metadata),
+    )
 
 
 def _with_width(config: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +245,7 @@ def _in_all_types(
         blocks = _blocks(kind, data.shape, 1000 + index, float(data.std()))
         quantised[name] = (kind.name, blocks)
         dequantised[name] = ("F32", kind.dequantize_numpy(blocks))
-    assert case.id in NARROW or len({quant.name for quant in large} & {kind for kind, _ in quantised.values()}) > 1
+    assert len({quant.name for quant in large} & {kind for kind, _ in quantised.values()}) > 1
     return quantised, dequantised
 
 
@@ -248,12 +259,6 @@ def _blocks(kind: QuantType, shape: tuple[int, ...], seed: int, scale: float) ->
 
 
 WIDE = 256  # weights of a row, and of a block of the K-quants
-NARROW = frozenset(
-    {"apertus", "arcee", "chatglm", "cohere2", "deci", "deci-linear", "exaone"}
-    | {"gpt2", "gptneox", "jamba", "jamba-experts", "qwen"}
-)
-"""Cases whose tensors or keys are written for one width alone: their matrices take types with blocks of 32."""
-
 LEGACY = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # gguf-py quantises to these
 
 

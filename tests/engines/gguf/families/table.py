@@ -12,7 +12,7 @@ from typing import Final
 
 from engines.gguf.families import FAMILIES, REFUSED
 from tests.engines.gguf import families as package
-from tests.engines.gguf.families.helpers_family import NARROW, Case
+from tests.engines.gguf.families.helpers_family import Case
 from tests.engines.gguf.families.recorded import recordings
 
 __all__ = ["DOCUMENT", "cases", "generated", "rewritten"]
@@ -67,9 +67,7 @@ def generated() -> str:
 def _types(architecture: str, cases: list[Case]) -> str:
     if architecture == "llama":
         return "all"
-    if architecture in _OLDER or any(case.id not in NARROW for case in cases):
-        return "blocks of 32 and 256"
-    return "blocks of 32" if cases else ""
+    return "blocks of 32 and 256" if cases or architecture in _OLDER else ""
 
 
 def rewritten(text: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.engines.gguf.families.helpers_dense import CONFIG, LLAMA3, by_name, keys, llama3_factors
-from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks
+from tests.engines.gguf.families.helpers_dense import CONFIG, LLAMA3, MORE_HEADS, by_name, keys, llama3_factors
+from tests.engines.gguf.families.helpers_family import Array, Case, Weights, Wide, checks
 
 APERTUS: dict[str, Any] = CONFIG | {
     "model_type": "apertus",
@@ -43,6 +43,7 @@ CASES = [
         extra={"rope_freqs.weight": llama3_factors(16, 10000.0)},
         whole_keys={f"xielu.{name}": values for name, values in ACTIVATION.items()},
         initial=initial,
+        wide=Wide(*MORE_HEADS),
     )
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

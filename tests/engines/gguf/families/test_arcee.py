@@ -22,10 +22,10 @@ YARN_KEYS: dict[str, Any] = {
 
 
 class SquaredRelu(Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.up_proj = Linear(64, 96, bias=False)
-        self.down_proj = Linear(96, 64, bias=False)
+        self.up_proj = Linear(width, 96, bias=False)
+        self.down_proj = Linear(96, width, bias=False)
 
     def __call__(self, x: mx.array) -> Any:
         hidden = mx.maximum(self.up_proj(x), 0.0)
@@ -34,7 +34,7 @@ class SquaredRelu(Module):
 
 def ungated(model: Any) -> None:
     for layer in model.layers:
-        layer.mlp = SquaredRelu()
+        layer.mlp = SquaredRelu(model.args.hidden_size)
 
 
 CASES = [

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from mlx.nn.layers.positional_encoding import RoPE
 
-from tests.engines.gguf.families.helpers_dense import CONFIG, keys
-from tests.engines.gguf.families.helpers_family import Case, Weights, checks
+from tests.engines.gguf.families.helpers_dense import CONFIG, MORE_HEADS, keys
+from tests.engines.gguf.families.helpers_family import Case, Weights, Wide, checks
 
 CHATGLM: dict[str, Any] = CONFIG | {
     "model_type": "glm",
@@ -59,9 +59,10 @@ def apart(weights: Weights, config: dict[str, Any]) -> Weights:
 
 KEYS = keys(CHATGLM, rope__dimension_count=8, attention__key_length=None, attention__value_length=None)
 PROOF = "mlx-lm's glm with half of each head rotated"
+WIDE = Wide(MORE_HEADS[0], MORE_HEADS[1] | {"rope.dimension_count": 8})
 
 CASES = [
-    Case("chatglm", "chatglm", CHATGLM, KEYS, fused, proof=PROOF, prepare=half_rotary),
+    Case("chatglm", "chatglm", CHATGLM, KEYS, fused, proof=PROOF, prepare=half_rotary, wide=WIDE),
     Case("chatglm-apart", "chatglm", CHATGLM, KEYS, apart, proof=PROOF, prepare=half_rotary, light=True),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engines.gguf.families.helpers_dense import CONFIG, by_name, keys_of_layer_norms
-from tests.engines.gguf.families.helpers_family import Array, Case, checks
+from tests.engines.gguf.families.helpers_dense import CONFIG, MORE_HEADS, by_name, keys_of_layer_norms
+from tests.engines.gguf.families.helpers_family import Array, Case, Wide, checks
 
 COMMAND_R: dict[str, Any] = CONFIG | {
     "model_type": "cohere",
@@ -47,6 +47,13 @@ CASES = [
         floats=("_norm.",),
         initial=initial,
     ),
-    Case("cohere2", "cohere2", COHERE2, keys_of_layer_norms(COHERE2, **COHERE2_KEYS), by_name("cohere2")),
+    Case(
+        "cohere2",
+        "cohere2",
+        COHERE2,
+        keys_of_layer_norms(COHERE2, **COHERE2_KEYS),
+        by_name("cohere2"),
+        wide=Wide(*MORE_HEADS),
+    ),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

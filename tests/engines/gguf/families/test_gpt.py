@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tests.engines.gguf.families.helpers_dense import CONFIG, keys_of_layer_norms
-from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks
+from tests.engines.gguf.families.helpers_family import Array, Case, Weights, Wide, checks
 
 GPT2: dict[str, Any] = CONFIG | {
     "model_type": "gpt2",
@@ -31,6 +31,7 @@ NEOX = GPT2 | {
 # A key that these converters do not write.
 NO_BASE: dict[str, Any] = {"rope__freq_base": None}
 NEOX_KEYS: dict[str, Any] = NO_BASE | {"rope__dimension_count": 4, "attention__head_count_kv": None}
+WIDE = Wide(metadata={"feed_forward_length": 1024})  # four times the width, as the stock classes have it
 NAMES = {
     "wte": "token_embd",
     "embed_in": "token_embd",
@@ -77,7 +78,7 @@ def initial(name: str, random: Array) -> Array | None:
 
 
 CASES = [
-    Case("gpt2", "gpt2", GPT2, keys_of_layer_norms(GPT2, **NO_BASE), tensors, initial=initial),
+    Case("gpt2", "gpt2", GPT2, keys_of_layer_norms(GPT2, **NO_BASE), tensors, initial=initial, wide=WIDE),
     Case(
         "gptneox",
         "gptneox",
@@ -85,6 +86,7 @@ CASES = [
         keys_of_layer_norms(NEOX, use_parallel_residual=True, **NEOX_KEYS),
         tensors,
         initial=initial,
+        wide=WIDE,
     ),
     Case(
         "gptneox-serial",

@@ -8,13 +8,14 @@ from typing import Any
 from tests.engines.gguf.families.helpers_dense import (
     CONFIG,
     LLAMA3,
+    MORE_HEADS,
     by_name,
     faint_embeddings,
     interleaved,
     keys,
     llama3_factors,
 )
-from tests.engines.gguf.families.helpers_family import Array, Case, Weights, checks
+from tests.engines.gguf.families.helpers_family import Array, Case, Weights, Wide, checks
 
 INTERNLM2: dict[str, Any] = CONFIG | {"model_type": "internlm2", "bias": False, "tie_word_embeddings": False}
 ERNIE: dict[str, Any] = CONFIG | {"model_type": "ernie4_5", "head_dim": 32, "use_bias": False}
@@ -102,6 +103,7 @@ CASES = [
         keys(EXAONE, rope__dimension_count=16, attention__layer_norm_epsilon=1e-5),
         by_name("exaone"),
         extra={"rope_freqs.weight": llama3_factors(16, 10000.0)},
+        wide=Wide(*MORE_HEADS),
     ),
     Case("seed_oss", "seed_oss", SEED, keys(SEED), by_name("seed_oss")),
 ]
@@ -112,9 +114,16 @@ CASES += [
         LLAMA,
         keys(LLAMA, rope__dimension_count=16),
         by_name("baichuan", interleaved),
-        light=True,
     ),
-    Case("xverse", "xverse", LLAMA, keys(LLAMA, rope__dimension_count=16), by_name("xverse", interleaved), light=True),
-    Case("qwen", "qwen", QWEN, keys(QWEN, rope__dimension_count=16), qwen_tensors, initial=qwen_initial),
+    Case("xverse", "xverse", LLAMA, keys(LLAMA, rope__dimension_count=16), by_name("xverse", interleaved)),
+    Case(
+        "qwen",
+        "qwen",
+        QWEN,
+        keys(QWEN, rope__dimension_count=16),
+        qwen_tensors,
+        initial=qwen_initial,
+        wide=Wide({"kv_channels": 64}),
+    ),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)

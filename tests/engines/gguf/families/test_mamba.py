@@ -17,6 +17,7 @@ from tests.engines.gguf.families.helpers_family import (
     VOCABULARY,
     Array,
     Case,
+    Wide,
     checks,
     floats_of,
     tokens,
@@ -158,6 +159,7 @@ DENSE = replace(
     config=JAMBA,
     metadata=JAMBA_METADATA,
     required=("block_count", "embedding_length", "attention.head_count", "ssm.time_step_rank"),
+    wide=Wide(metadata={"ssm.inner_size": 512}),
 )
 CASES = [
     CASE,

@@ -14,14 +14,13 @@ QWEN3: dict[str, Any] = CONFIG | {"model_type": "qwen3", "head_dim": 32, "tie_wo
 VISION: dict[str, Any] = {"rope__dimension_sections": [3, 3, 2, 0]}
 
 CASES = [
-    Case("qwen2vl", "qwen2vl", QWEN2, keys(QWEN2, **VISION), by_name("qwen2vl"), initial=faint_embeddings, light=True),
+    Case("qwen2vl", "qwen2vl", QWEN2, keys(QWEN2, **VISION), by_name("qwen2vl"), initial=faint_embeddings),
     Case("qwen3vl", "qwen3vl", QWEN3, keys(QWEN3, n_deepstack_layers=3, **VISION), by_name("qwen3vl")),
     replace(
         test_qwen3moe.CASES[0],
         id="qwen3vlmoe",
         architecture="qwen3vlmoe",
         metadata={**test_qwen3moe.CASES[0].metadata, "rope.dimension_sections": [6, 5, 5, 0], "n_deepstack_layers": 3},
-        light=True,
     ),
 ]
 test_logits, test_quantised, test_batches, test_broken = checks(CASES)
