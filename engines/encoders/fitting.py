@@ -21,7 +21,7 @@ def fitted(ids: list[int], room: int, around: int, truncate: Truncate, what: str
 def too_long(tokens: int, most: int, what: str, param: str) -> ContextLengthExceeded:
     """The error of an input of so many tokens where so many are allowed."""
     return ContextLengthExceeded(
-        f"{what} has {tokens} tokens; this model reads {most} at most. Shorten it, or ask for it to be truncated.",
+        f"{what} has {tokens} tokens; this model reads {most} at most. Shorten it, or ask with `truncate` for it to lose some.",
         param=param,
         tokens=tokens,
         most_tokens=most,

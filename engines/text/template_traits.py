@@ -76,7 +76,8 @@ class TemplateTraits:
 
     def _check(self, reasoning: Reasoning) -> None:
         if reasoning.enabled and self.reasoning is None:
-            raise InvalidField("reasoning: this model does not think before it answers", param="reasoning")
+            wish = "reasoning" if reasoning.effort is None else "reasoning_effort"
+            raise InvalidField(f"{wish}: this model does not think before it answers", param=wish)
         if reasoning.enabled is False and self.reasoning is not None and self.switches.toggle is None:
             raise InvalidField("reasoning: this model's template cannot be told not to think", param="reasoning")
         if reasoning.effort is not None and self.switches.effort is None:

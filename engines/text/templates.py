@@ -39,7 +39,8 @@ class NoChatTemplate(RequestError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This model has no chat template: it is a base model, which continues text. Use /v1/completions.",
+            "This model has no chat template: it is a base model, which continues text. Use /v1/completions, or"
+            " /api/generate with raw.",
             param="messages",
         )
 

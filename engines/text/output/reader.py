@@ -116,6 +116,15 @@ class Reader:
         found = yield from self.ahead(options)
         return self._advance(len(found)) if found else ""
 
+    def close(self, mark: str) -> Read:
+        """Reads ``mark`` if it comes next, or as much of it as comes before the text's end: an answer that ran out of tokens in
+        a mark that says no more than was known already.
+        """
+        if found := (yield from self.accept(mark)):
+            return found
+        rest = self._text[self._at :]
+        return self._advance(len(rest)) if self._ended and mark.startswith(rest) else ""
+
     def expect(self, *options: str) -> Read:
         """Reads one of ``options``. Malformed, or TextEnded within one."""
         found = yield from self.accept(*options)

@@ -38,7 +38,7 @@ class FunctionaryV31(ToolSyntax):
         yield from calls.json_arguments(name)
         calls.end()
         yield from reader.space()
-        yield from reader.accept("</function>")
+        yield from reader.close("</function>")
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         functions = [lark.sequence(f"{tool.name}>", lark.json(argument_schema(tool))) for tool in tools]

@@ -40,7 +40,7 @@ class Glm45(ToolSyntax):
         if (yield from reader.peek()) == "{":
             yield from read_object(calls)
             yield from reader.space()
-            yield from reader.accept("</tool_call>")
+            yield from reader.close("</tool_call>")
             return
         name = yield from reader.word(_NAME)
         yield from reader.space()

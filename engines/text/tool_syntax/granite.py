@@ -34,7 +34,7 @@ class Granite(ToolSyntax):
         yield from reader.space()
         yield from (read_object if (yield from reader.peek()) == "{" else read_array)(calls)
         yield from reader.space()
-        yield from reader.accept("</tool_call>")
+        yield from reader.close("</tool_call>")
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         call = lark.call_object(tools)

@@ -33,7 +33,7 @@ class Hermes(ToolSyntax):
         yield from reader.space()
         yield from read_object(calls)
         yield from reader.space()
-        yield from reader.accept("</tool_call>")
+        yield from reader.close("</tool_call>")
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         first = lark.rule("\n", lark.call_object(tools), "\n</tool_call>")

@@ -40,7 +40,7 @@ class MiniMaxM1(ToolSyntax):
                 yield from reader.space()
                 if (yield from reader.peek()) != "{":
                     break
-        yield from reader.accept("</tool_calls>")
+        yield from reader.close("</tool_calls>")
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         call = lark.rule("\n", lark.call_object(tools))

@@ -33,7 +33,7 @@ class Nemotron(ToolSyntax):
         yield from reader.space()
         yield from read_array(calls)
         yield from reader.space()
-        yield from reader.accept("</TOOLCALL>")
+        yield from reader.close("</TOOLCALL>")
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         call = lark.call_object(tools)

@@ -55,7 +55,7 @@ class Qwen3Coder(ToolSyntax):
         yield from reader.expect("</function>")
         arguments.end()
         yield from reader.space()
-        yield from reader.accept(self.closes)
+        yield from reader.close(self.closes)
 
     def rules(self, lark: Lark, tools: Sequence[Tool], parallel: bool) -> CallRules:
         functions = [self._function(lark, tool) for tool in tools]

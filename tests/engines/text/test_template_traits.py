@@ -40,6 +40,7 @@ def test_variables_say_what_the_template_can_be_told(template: str, reasoning: R
     ("template", "reasoning", "param"),
     [
         ("plain", Reasoning(enabled=True), "reasoning"),
+        ("plain", Reasoning(enabled=True, effort="low"), "reasoning_effort"),
         (ALWAYS, Reasoning(enabled=False), "reasoning"),
         (TOGGLED, Reasoning(effort="low"), "reasoning_effort"),
     ],

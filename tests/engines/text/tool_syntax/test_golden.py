@@ -58,6 +58,31 @@ def test_calls_broken_off_anywhere_are_never_called_complete(name: str) -> None:
             assert whole.content.strip() and text[:cut].endswith(whole.content)
 
 
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("generic", "</tool_call>"),
+        ("hermes", "</tool_call>"),
+        ("granite", "</tool_call>"),
+        ("qwen3_coder", "</tool_call>"),
+        ("nemotron", "</TOOLCALL>"),
+        ("functionary_v31", "</function>"),
+        ("minimax_m1", "</tool_calls>"),
+    ],
+)
+def test_closing_mark_broken_off_is_no_text(name: str, mark: str) -> None:
+    calls = syntax(name).example
+    if mark not in calls:  # optional, and not written by the example's models
+        calls += mark
+    before = calls[: calls.rindex(mark)]
+    for length in range(1, len(mark)):
+        for whole in (False, True):
+            answer = read(before + mark[:length], syntax(name), whole=whole)
+            assert (answer.parsed, answer.content, answer.broken) == ([("weather", {"city": "Oslo"})], "", []), length
+    told = read(f"{before}{mark[:2]} and so on", syntax(name))
+    assert told.content.endswith("and so on") and mark[:2] in told.content
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - UNMARKED - {"harmony"}))
 def test_calls_between_texts(name: str) -> None:
     calls = WRITERS[name](CASES["single"])
