@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.connection import connection_of
@@ -88,7 +89,7 @@ def _from_router(error: HTTPException, scope: Scope) -> GatewayError:
     """Starlette's router raises these for what it cannot route."""
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        return NotFound(f"there is no route {scope['path'][:200]!r}", headers=headers)
+        return NotFound(f"there is no route {scope['path'][:200]!r}{_other_route(scope)}", headers=headers)
     if error.status_code == 405:
         allowed = ", ".join(sorted(headers.pop("Allow", "").split(", ")))
         message = f"{scope['method']} is not allowed on {scope['path'][:200]}; allowed: {allowed}"
@@ -96,6 +97,18 @@ def _from_router(error: HTTPException, scope: Scope) -> GatewayError:
     if 400 <= error.status_code < 500:
         return InvalidRequest(error.detail)
     return InternalError(error.detail)
+
+
+def _other_route(scope: Scope) -> str:
+    """The route that may be meant: a base URL has the ``/v1`` or ``/api`` of its client's paths once more, or lacks it."""
+    path: str = scope["path"][:200]
+    bare = path.rstrip("/")
+    within = bare.removeprefix("/api")
+    for other in (bare, f"/v1{bare}", f"/api{bare}", bare.removeprefix("/v1"), within, f"/v1{within}"):
+        known = (route.matches({**scope, "path": other})[0] is not Match.NONE for route in scope["app"].routes)
+        if other not in ("", path) and any(known):
+            return f"; did you mean {other!r}?"
+    return "; GET /openapi.json has those there are"
 
 
 async def send_error(error: GatewayError, scope: Scope, send: Send) -> None:

@@ -28,6 +28,8 @@ def decode_object(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
     # Values are parted by commas; those within texts count too, so the limit stands well above what texts may hold.
     if body.count(b",") > max_values:
         raise RequestTooLarge(f"the body holds more than {max_values} values, which server.max_chars bounds")
+    if not body.strip():
+        raise InvalidRequest("the body is empty; it must be a JSON object")
     try:
         value = _decoder.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -212,7 +212,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/api/copy"): _of_registry("Copy a model"),
     ("DELETE", "/api/delete"): _of_registry("Remove a model"),
     ("POST", "/api/blobs/{digest}"): _of_registry("Send a file"),
-    ("GET", "/v1/models"): Operation("The models of the registry", _json("Models")),
+    ("GET", "/v1/models"): Operation(
+        "The models of the registry",
+        _json("Models"),
+        errors=(400,),
+        query={"limit": False, "after_id": False, "before_id": False},
+    ),
     ("GET", "/v1/models/{id:path}"): Operation("One of them, by id or alias", _json("Model"), errors=(404,)),
     ("POST", "/tokenize"): Operation(
         "Token ids of a text or a chat; loads nothing",

@@ -162,7 +162,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "object": {"const": "list"},
             "data": _array(ref("Model")),
-            "has_more": {"const": False},
+            "has_more": {"type": "boolean"},
             "first_id": {"type": ["string", "null"]},
             "last_id": {"type": ["string", "null"]},
         }

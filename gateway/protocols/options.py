@@ -12,6 +12,7 @@ Every option of a protocol stands in one of three tables; a name in none of them
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -96,8 +97,7 @@ def sort_options(body: Mapping[str, Any], tables: OptionTables) -> tuple[dict[st
             hints.append(name)
         elif name in tables.refused:
             if not any(_same(value, neutral) for neutral in tables.refused[name]):
-                hint = f"; use {tables.instead[name]}" if name in tables.instead else ""
-                raise UnsupportedParameter(f"{name}: {shown(value)} is not supported{hint}", param=name)
+                raise UnsupportedParameter(_unsupported(name, value, tables), param=name)
         else:
             raise UnsupportedParameter(_unknown(name, tables), param=name[:100])
     return honoured, tuple(hints)
@@ -113,9 +113,22 @@ def characters_in(value: Any) -> int:
 
 
 def _unknown(name: str, tables: OptionTables) -> str:
-    nearest = difflib.get_close_matches(name[:100], sorted(tables.honoured | tables.hints), 1)
-    guess = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    # Of options within an object the name alone is compared: what all have in common makes none likely.
+    section, dot, last = name[:100].rpartition(".")
+    known = [*tables.honoured, *tables.hints]
+    beside = sorted(one.removeprefix(section + dot) for one in known if one.startswith(section + dot))
+    nearest = difflib.get_close_matches(last, beside, 1)
+    guess = f"; did you mean {section + dot + nearest[0]!r}?" if nearest else ""
     return f"unknown parameter {name[:100]!r}{guess}"
+
+
+def _unsupported(name: str, value: Any, tables: OptionTables) -> str:
+    """Of a refused option: what is asked for, what may be, and what to use in its place."""
+    neutral = tables.refused[name]
+    allowed = f"; it may be {' or '.join(map(json.dumps, neutral))}" if neutral else ""
+    instead = f"; use {tables.instead[name]}" if name in tables.instead else ""
+    said = f"{name}: {shown(value)}" if neutral or not isinstance(value, list | dict) else name
+    return f"{said} is not supported{instead or allowed}"
 
 
 def _same(value: Any, neutral: Any) -> bool:

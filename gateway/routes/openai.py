@@ -13,6 +13,7 @@ from starlette.routing import Route
 from gateway.classify import TEXT, classify
 from gateway.leased_response import LeasedResponse
 from gateway.protocols import openai_chat, openai_completions
+from gateway.protocols.model_page import parse_model_page
 from gateway.registry.catalog import ResolvedModel
 from gateway.routes.bodies import new_head, parsed_json, sibling_numbers
 from gateway.services import Services, services_of
@@ -55,10 +56,14 @@ async def completions(request: Request) -> LeasedResponse:
 async def models(request: Request) -> Response:
     """GET /v1/models"""
     services = services_of(request)
+    page = parse_model_page(request.query_params.multi_items())
     states = _states(services)
-    listed = [_model(model, states) for model in services.catalog.models]
+    found = services.catalog.models
+    shown, more = page.of(found, [model.id for model in found])
+    listed = [_model(model, states) for model in shown]
     ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {"first_id": None, "last_id": None}
-    return JSONResponse({"object": "list", "data": listed, "has_more": False, **ends})
+    headers = {"x-innkeeper-ignored": ", ".join(page.ignored)} if page.ignored else None
+    return JSONResponse({"object": "list", "data": listed, "has_more": more, **ends}, headers=headers)
 
 
 async def model(request: Request) -> Response:

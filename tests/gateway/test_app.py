@@ -83,6 +83,41 @@ async def test_trailing_slash_is_not_redirected() -> None:
         assert (await client.get("/v1/models/")).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/api/chat/completions", "/v1/chat/completions"),
+        ("/api/v1/embeddings", "/v1/embeddings"),
+        ("/v1/api/chat", "/api/chat"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("/models/a", "/v1/models/a"),
+    ],
+)
+async def test_unknown_path_says_which_is_meant(path: str, meant: str) -> None:
+    async with client_of(make_app()) as client:
+        answer = await client.post(path, json={})
+    assert answer.status_code == 404
+    said = answer.json()["error"]
+    assert (
+        said if isinstance(said, str) else said["message"]
+    ) == f"there is no route {path!r}; did you mean {meant!r}?"
+
+
+async def test_unknown_path_near_none_says_where_they_are_listed() -> None:
+    async with client_of(make_app()) as client:
+        answer = await client.get("/v1/files")
+    assert answer.json()["error"]["message"] == "there is no route '/v1/files'; GET /openapi.json has those there are"
+
+
+async def test_models_names_parameters_it_ignores() -> None:
+    async with client_of(make_app()) as client:
+        answer = await client.get("/v1/models?order=asc&limit=1")
+    assert ([model["id"] for model in answer.json()["data"]], answer.json()["has_more"]) == (["a"], True)
+    assert answer.headers["x-innkeeper-ignored"] == "order"
+
+
 async def test_wrong_method_carries_whole_allow() -> None:
     async with client_of(make_app()) as client:
         chat = await client.get("/v1/chat/completions")

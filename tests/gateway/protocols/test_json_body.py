@@ -17,7 +17,8 @@ from gateway.protocols.json_body import MAX_DEPTH, decode_object
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"", "not valid JSON"),
+        (b"", "the body is empty"),
+        (b" \n", "the body is empty"),
         (b"{", "not valid JSON"),
         (b'{"a": 1} x', "not valid JSON"),
         (b"[]", "not an array"),

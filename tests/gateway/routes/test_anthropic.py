@@ -267,8 +267,10 @@ async def test_count_is_of_the_prompt_and_needs_no_lease() -> None:
 async def test_models_are_read_by_anthropics_client_too() -> None:
     async with client_for(FakeResidency()) as client:
         listed = [model async for model in client.models.list()]
+        paged = [page async for page in (await client.models.list(limit=3)).iter_pages()]
         one = await client.models.retrieve("gpt-4o")
     assert [model.id for model in listed] == ["a", "b", "embedder", "broken"]
+    assert [[model.id for model in page.data] for page in paged] == [["a", "b", "embedder"], ["broken"]]
     assert (one.type, one.id, one.display_name) == ("model", "a", "a")
     assert one.created_at.tzinfo is not None
 
