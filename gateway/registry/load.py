@@ -75,7 +75,8 @@ def parse_registry(text: str, path: Path, *, machine: Machine | None = None) -> 
     try:
         data = read_yaml(text)
     except yaml.YAMLError as error:
-        raise RegistryError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+        said = " ".join(str(error).split()).replace(' in "<unicode string>", line', " at line")
+        raise RegistryError(f"{path}: not valid YAML: {said}") from error
     except RecursionError as error:
         raise RegistryError(f"{path}: nested too deeply") from error
     machine = machine or read_machine()

@@ -29,6 +29,7 @@ from gateway.registry.values import ByteSize
 
 __all__ = [
     "NOT_BUILT",
+    "PATTERNS",
     "ApiKeyEntry",
     "DefaultsSection",
     "MemorySection",
@@ -48,8 +49,16 @@ NOT_BUILT: dict[str, frozenset[str]] = {
 }
 """Section, with ``[]`` for every index or name in its path → keys the format knows and this version refuses."""
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+)*\Z", max_length=256)]
-Key = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]  # what an Authorization header can carry
+_NAME = r"^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+)*\Z"
+_KEY = r"^[^\s\x00-\x1f\x7f]+\Z"  # what an Authorization header can carry
+PATTERNS = {
+    _NAME: "a name of letters, digits and ._:-, whose parts / divides",
+    _KEY: "a text of at least one character, without spaces",
+}
+"""What a pattern asks for, in words."""
+
+Name = Annotated[str, Meta(pattern=_NAME, max_length=256)]
+Key = Annotated[str, Meta(pattern=_KEY)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=1e9)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]

@@ -1,6 +1,7 @@
 """From a registry file's YAML value to :class:`RegistryFile`: unknown keys, wrong types and values out of range, each by its path.
 
-The file is taken in pieces (a section, a model, a profile, a rule), so that one message a piece can be given, not one a file.
+The file is taken in pieces (a section, a model, a profile, a rule), and a piece with a mistake once more key by key, so that all of
+them are told at once.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import math
 import re
 import typing
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from gateway.registry.problems import Problem, nearest, shorten
 from gateway.registry.request_schema import misplaced
-from gateway.registry.schema import NOT_BUILT, ModelEntry, RegistryFile
+from gateway.registry.schema import NOT_BUILT, PATTERNS, ModelEntry, RegistryFile
 from gateway.registry.values import ByteSize, ValueProblem, parse_bytes
 
 __all__ = ["ShapeError", "read_shape"]
@@ -32,7 +34,7 @@ class ShapeError(Exception):
 
 
 def read_shape(data: object) -> RegistryFile:
-    """The file's Structs. ShapeError with every piece's first problem and every unknown key."""
+    """The file's Structs. ShapeError with every key that is unknown, missing or has a wrong value."""
     if data is None:
         data = {}
     if not isinstance(data, dict):
@@ -68,9 +70,16 @@ def _read_piece(data: object, kind: Any, path: str, section: str, problems: list
     if isinstance(kind, type):
         problems += _unknown_keys(data, kind, path, section)
     try:
-        return msgspec.convert(_prepare(data, kind, path), kind)
+        return _convert(data, kind, path)
     except ShapeError as error:
-        problems += error.problems
+        problems += list(_mistakes(data, kind, path)) or error.problems
+    return None
+
+
+def _convert(data: object, kind: Any, path: str) -> Any:
+    """The value as its Struct or type. ShapeError with the first thing that is wrong."""
+    try:
+        return msgspec.convert(_prepare(data, kind, path), kind)
     except msgspec.ValidationError as error:
         message, _, at = str(error).partition(" - at `$")
         inner = at.rstrip("`")
@@ -79,9 +88,42 @@ def _read_piece(data: object, kind: Any, path: str, section: str, problems: list
         hidden = value is _MISSING or "api_keys" in where  # an error must not print a key
         shown = "" if hidden else f" (found {shorten(value)})"
         choices = _choices(kind, inner)
-        said = f"expected one of {', '.join(choices)}" if choices else f"{message[:1].lower()}{message[1:]}"
-        problems.append(Problem(where, f"{said}{shown}"))
-    return None
+        said = f"expected one of {', '.join(choices)}" if choices else f"{message[:1].lower()}{_in_words(message[1:])}"
+        raise ShapeError(Problem(where, f"{said}{shown}")) from error
+
+
+def _in_words(message: str) -> str:
+    for pattern, words in PATTERNS.items():
+        message = message.replace(f"`str` matching regex {pattern!r}", words)
+    return message
+
+
+def _mistakes(data: object, kind: Any, path: str) -> Iterator[Problem]:
+    """What is wrong with a mapping, key by key: each value's first mistake, and those of every key of what is a section itself."""
+    if not isinstance(data, dict) or not isinstance(kind, type):
+        return
+    for field in msgspec.structs.fields(kind):
+        where = f"{path}.{field.name}"
+        if field.name not in data:
+            if field.required:
+                yield Problem(path, f"object missing required field `{field.name}` (found {shorten(data)})")
+            continue
+        value = data[field.name]
+        sections = [inner for inner, many in _structs_in(field.type) if not many]
+        if sections and isinstance(value, dict):
+            yield from _mistakes(value, sections[0], where)
+            continue
+        try:
+            _convert({field.name: value}, _alone(kind, field.name), path)
+        except ShapeError as error:
+            yield from error.problems
+
+
+@lru_cache
+def _alone(kind: type[msgspec.Struct], name: str) -> type[msgspec.Struct]:
+    """A Struct with this field only."""
+    field = next(field for field in msgspec.structs.fields(kind) if field.name == name)
+    return msgspec.defstruct(kind.__name__, [(name, field.type)])
 
 
 def _choices(kind: Any, path: str) -> list[str]:
