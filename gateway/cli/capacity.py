@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from gateway.cli.client import GatewayClient
 from gateway.cli.output import CliError, print_fields, print_json, print_table
@@ -32,7 +31,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints it. Raises CliError, also for a model that decodes no rows."""
     with GatewayClient() as client:
-        model = client.ask("GET", f"/admin/models/{quote(args.model, safe='/:')}")
+        model = client.model(args.model)
     capacity: dict[str, Any] | None = model["capacity"]
     if capacity is None:
         why = model["last_error"] or f"a model for {model['task']} has no rows that grow"
@@ -42,7 +41,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print_fields([(name, value) for name, value in _fields(model, capacity) if value])
     print()
-    print_table(["rows", "tokens each"], [[str(row["rows"]), _tokens(row["tokens"])] for row in capacity["rows"]])
+    print_table(
+        ["rows", "tokens each"],
+        [
+            [str(row["rows"]), _tokens(row["tokens"]) if row["tokens"] != 0 else "do not fit"]
+            for row in capacity["rows"]
+        ],
+    )
     return 0
 
 

@@ -53,6 +53,10 @@ class GatewayClient:
         except (KeyError, TypeError) as error:
             raise self._stranger() from error
 
+    def model(self, name: str) -> dict[str, Any]:
+        """One of them, by id or alias, as ``/admin/models`` tells it."""
+        return self.ask("GET", f"/admin/models/{quote(name, safe='/:')}")
+
     def ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, patient: bool = False, **query: str
     ) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="watch the models come and go",
         description="Prints every transition of every model as it happens, until Ctrl-C or the gateway's end.",
     )
-    parser.add_argument("--model", metavar="ID", help="of this model only")
+    parser.add_argument("--model", metavar="ID", help="of this model only: its id or alias")
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     parser.set_defaults(run=run)
 
@@ -32,8 +32,9 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints until the stream ends. Raises CliError."""
     with GatewayClient() as client:
+        model = None if args.model is None else client.model(args.model)["id"]
         for name, data in client.events():
-            if args.model is not None and data.get("model") not in (args.model, None):
+            if model is not None and data.get("model") not in (model, None):
                 continue
             print(json.dumps({"event": name, **data}) if args.json else printable(_line(name, data)), flush=True)
     return 0

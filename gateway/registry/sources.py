@@ -36,6 +36,10 @@ def resolve_source(source: str, directory: Path) -> Path:
             raise ModelLoadFailed(message) from error
     if source.startswith("hf:"):
         return _resolve_hub(source)
+    if "://" in source:
+        raise ModelLoadFailed(
+            f"{source[:200]}: Innkeeper downloads nothing; fetch the file, and give its path as 'source'"
+        )
     try:
         path = directory / Path(source).expanduser()
         exists = path.exists()

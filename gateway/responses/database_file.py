@@ -121,7 +121,7 @@ class DatabaseFile:
             other = f" (process {held.process})" if held.process else ""
             raise StoreProblem(
                 f"{path} is another gateway's{other}; one at a time can have it. Stop that one, or give this one a state "
-                "directory of its own"
+                "directory of its own (on Linux by XDG_STATE_HOME)"
             ) from held
         except OSError as error:
             raise StoreProblem(f"{path} cannot be opened: {error}") from error

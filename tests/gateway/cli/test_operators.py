@@ -205,6 +205,9 @@ def test_capacity_is_an_estimate_until_the_model_is_loaded(inn: Inn) -> None:
     assert after["queue_limit"] == max(16, 2 * after["width"])
     text = inn.run("capacity", "org/a")
     assert "estimate" not in text and f"{after['width']} rows decoded together at most" in text
+    inn.registry.write_text(CAPACITY.replace("64MiB", "1MiB"))
+    inn.run("reload")
+    assert words(inn.run("capacity", "org/a"))[-1] == ["32", "do", "not", "fit"]
     assert "vectors has no capacity to show: a model for embedding" in inn.refused("capacity", "vectors")
     assert "the registry has: org/a, vectors" in inn.refused("capacity", "nobody")
 
@@ -222,7 +225,8 @@ def test_leases_are_listed_and_cancelled(inn: Inn) -> None:
 
 
 def test_events_print_transitions_until_interrupted(inn: Inn) -> None:
-    terminal = Terminal(environment(inn.url), "events", "--model", "org/a")
+    assert "there is no model 'nobody'" in inn.refused("events", "--model", "nobody")
+    terminal = Terminal(environment(inn.url), "events", "--model", "first")
     try:
         # Until the command watches, what happens is not shown: load and unload until something is.
         shown = threading.Event()

@@ -46,6 +46,11 @@ def test_source_path_that_is_none_says_so(tmp_path: Path, source: str) -> None:
     assert len(caught.value.message) < 600
 
 
+def test_source_url_is_told_that_nothing_is_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"https://host/m\.gguf: Innkeeper downloads nothing"):
+        resolve_source("https://host/m.gguf", tmp_path)
+
+
 def test_source_package_parts_are_joined_once(packages: Path) -> None:
     make_split_package(packages, "innkeeper_fake_parts", b"hello, world")
     path = resolve_source("package:innkeeper_fake_parts/m.gguf", packages)
