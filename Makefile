@@ -5,24 +5,27 @@ RIGHT_PYTHON := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(RIGHT_PYTHON) && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Another BACKEND than the one installed is installed in its place; without BACKEND the one that was named last stays.
+BACKEND ?= $(patsubst $(STAMP)-%,%,$(wildcard $(STAMP)-*))
+CHOSEN := $(if $(BACKEND),.venv/.installed-$(BACKEND),$(STAMP))
 KERNELS := .venv/.kernels
 
 .PHONY: install kernels demo serve test test-fast lint bench soak clean
 
-install: $(STAMP) $(KERNELS)
+install: $(CHOSEN) $(KERNELS)
 
-$(STAMP): pyproject.toml
+$(sort $(STAMP) $(CHOSEN)): pyproject.toml
 	@test -n "$(PYTHON)" && $(PYTHON) $(RIGHT_PYTHON) || { echo "Innkeeper needs Python 3.11, 3.12 or 3.13: install one, or name it with PYTHON=…" >&2; exit 1; }
 	$(PYTHON) scripts/install.py .venv $(BACKEND)
-	@touch $@
+	@rm -f $(STAMP)-* && touch $(STAMP) $(CHOSEN)
 
 # Compiled kernels for the CPU. Without a C++ compiler or Python's headers there are none, and everything works, more slowly.
-$(KERNELS): $(STAMP) $(wildcard engines/gguf/kernels/cpu/src/* engines/gguf/kernels/source/*.h engines/gguf/quants/*.h)
+$(KERNELS): $(CHOSEN) $(wildcard engines/gguf/kernels/cpu/src/* engines/gguf/kernels/source/*.h engines/gguf/quants/*.h)
 	@$(BIN)/python -m engines.gguf.kernels.cpu.build || true
 	@touch $@
 
 # The same, but fails with the reason when it cannot be done.
-kernels: $(STAMP)
+kernels: $(CHOSEN)
 	$(BIN)/python -m engines.gguf.kernels.cpu.build
 
 demo: install
