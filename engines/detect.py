@@ -27,6 +27,7 @@ from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
 from engines.gguf import families
 from engines.gguf.config import Hyperparameters
+from engines.gguf.placing import placed
 from engines.gguf.tokenizers.kinds import KINDS
 from engines.gguf.tokenizers.kinds import refusal as tokenizer_refusal
 from engines.header import GgufArray, GgufHeader, SafetensorsHeader, read_header, read_safetensors_header
@@ -210,10 +211,12 @@ def _gguf_unsupported(header: GgufHeader, architecture: str, task: Task) -> str 
         return unusable
     if task in ENCODER_TASKS:
         return _encoder_unsupported(header, None, header.path)
-    try:  # as the build will: the keys that it needs, understands, and those it must refuse
+    try:  # as the build will: the keys that it needs, understands, and those it must refuse; then the table of tensors
         parameters = Hyperparameters(header.path, architecture, header.metadata)
-        families.FAMILIES[architecture].plan(families.Checkpoint(header, parameters))
+        family = families.FAMILIES[architecture]
+        plan = family.plan(families.Checkpoint(header, parameters))
         parameters.finish()
+        placed(header, family, plan)
     except CheckpointError as refusal:
         return refusal.message.removeprefix(f"{header.path}: ")
     return None

@@ -1,5 +1,5 @@
-"""What people ask of a checkpoint beyond :mod:`engines.detect`: types by role, templates, tokenizer, licence, and whether every
-tensor has its place. From the headers and the small files beside them alone.
+"""What people ask of a checkpoint beyond :mod:`engines.detect`: types by role, templates, tokenizer, licence. From the headers
+and the small files beside them alone.
 """
 
 from __future__ import annotations
@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engines.detect import Checkpoint
-from engines.errors import CheckpointError
 from engines.footprint import active_parameters
-from engines.gguf.config import Hyperparameters
-from engines.gguf.families import FAMILIES
-from engines.gguf.families import Checkpoint as FamilyCheckpoint
-from engines.gguf.families.moe import as_in_file
-from engines.gguf.names import place
 from engines.header import GgufHeader
 from engines.safetensors_header import load_json
 
@@ -52,8 +46,7 @@ _LICENSE_LINE: Final = re.compile(r"^license:[ \t]*[\"']?([^\"'\r\n]+?)[\"']?[ \
 
 @dataclass(frozen=True)
 class Inspection:
-    """``misplaced`` is the first tensor that is missing or has no place, as the rest of a sentence; None: there is none, or the
-    model is not one whose tensors are known."""
+    """What a checkpoint holds."""
 
     active_parameters: int
     roles: RoleMix  # in the order of the roles, types with the most bytes first
@@ -61,7 +54,6 @@ class Inspection:
     tokenizer_model: str | None  # ``gpt2``, ``llama``; of safetensors the tokenizer's class
     tokenizer_pre: str | None
     license: str | None
-    misplaced: str | None
 
 
 def inspect_checkpoint(checkpoint: Checkpoint) -> Inspection:
@@ -79,7 +71,6 @@ def inspect_checkpoint(checkpoint: Checkpoint) -> Inspection:
             tokenizer_model=header.text("tokenizer.ggml.model"),
             tokenizer_pre=header.text("tokenizer.ggml.pre"),
             license=header.text("general.license"),
-            misplaced=_misplaced(checkpoint, header),
         )
     directory = Path(checkpoint.paths[0]).parent
     tokenizer = _json(directory / "tokenizer_config.json")
@@ -90,7 +81,6 @@ def inspect_checkpoint(checkpoint: Checkpoint) -> Inspection:
         tokenizer_model=_text(tokenizer.get("tokenizer_class")),
         tokenizer_pre=None,
         license=_card_license(directory / "README.md"),
-        misplaced=None,
     )
 
 
@@ -113,24 +103,6 @@ def _roles(tensors: Iterator[tuple[str, str, int]]) -> RoleMix:
 
 def _in_order(names: Iterator[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=lambda name: (name != "default", name)))
-
-
-# --- GGUF -------------------------------------------------------------------------------------------------------------
-
-
-def _misplaced(checkpoint: Checkpoint, header: GgufHeader) -> str | None:
-    """What the build would refuse a text model's table of tensors for."""
-    family = FAMILIES.get(checkpoint.architecture)
-    if family is None or checkpoint.unsupported is not None or checkpoint.task not in ("text", "vision"):
-        return None
-    try:
-        plan = family.plan(FamilyCheckpoint(header, Hyperparameters(header.path, family.architecture, header.metadata)))
-        slots = as_in_file(header, plan.slots or family.slots)
-        layers = plan.config["num_hidden_layers"]
-        place(header, slots, layers, plan.tensors, layers=plan.layers, spare=plan.spare_blocks)
-    except CheckpointError as refusal:
-        return refusal.message.removeprefix(f"{header.path}: ")
-    return None
 
 
 # --- safetensors ------------------------------------------------------------------------------------------------------

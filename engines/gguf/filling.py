@@ -77,7 +77,7 @@ def fill(
             if isinstance(rope, ScaledRope):
                 leaves |= _scaled_ropes(rope, plan)
             else:
-                leaves |= _factored_ropes(header, tensors, rope, plan)
+                leaves |= _factored_ropes(tensors, rope, plan)
     heads = [name for name in missing if name.endswith("lm_head.weight")]
     if len(missing) == len(heads) == 1:  # a class that has no tied head
         embedding = next(leaves[p.module] for p in placements if p.kind is SlotKind.EMBEDDING)
@@ -265,15 +265,9 @@ def _scaled_ropes(rope: ScaledRope, plan: Plan) -> dict[str, Any]:
     return {rope.module.format(i=i): made for i in layers}
 
 
-def _factored_ropes(header: GgufHeader, tensors: TensorFile, factors: RopeFactors, plan: Plan) -> dict[str, Any]:
-    info, used = header.tensors[factors.tensor], factors.dims // 2
-    stored = used if factors.stored is None else factors.stored
-    if info.shape != (stored,) or info.type.name != "F32":
-        raise CheckpointError(
-            f"{header.path}: tensor '{info.name}' is {info.type.name} {list(info.shape)}, not F32 [{stored}]"
-        )
+def _factored_ropes(tensors: TensorFile, factors: RopeFactors, plan: Plan) -> dict[str, Any]:
     rope = FactoredRoPE(
-        tensors.floats(info.name)[:used],
+        tensors.floats(factors.tensor)[: factors.dims // 2],
         dims=factors.dims,
         base=factors.base,
         traditional=factors.traditional,

@@ -3,7 +3,7 @@
 The steps of :func:`build_model`:
 
 1. family by architecture; its plan: configuration, context, what the stock class must be told besides
-2. every tensor gets its module, or the model is refused
+2. every tensor gets its module and has the shape that the metadata makes it, or the model is refused (``placing.py``)
 3. the stock class is made; its own weights are lazy and are never computed
 4. each module with weights is replaced: matrices of blocks by K-quant leaves, F32 matrices by ``nn.Linear`` and
    ``nn.Embedding``, norms by norms with the file's weight; shapes are held against the stock module's (``filling.py``)
@@ -24,15 +24,15 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 from engines.errors import UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import Checkpoint, Plan, family_of
-from engines.gguf.families.moe import as_in_file
 from engines.gguf.filling import fill
 from engines.gguf.fused import fuse
 from engines.gguf.fused_block import fuse_blocks
-from engines.gguf.names import Placement, place
+from engines.gguf.names import Placement
+from engines.gguf.placing import placed
 from engines.header import GgufHeader
 from engines.interface import ReportProgress
 
-__all__ = ["DTYPES", "BuiltModel", "build_model"]
+__all__ = ["DTYPES", "BuiltModel", "build_model", "stock_model"]
 
 DTYPES: Final[dict[str, mx.Dtype]] = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 """What activations can be computed in."""
@@ -74,10 +74,8 @@ def build_model(
     parameters = Hyperparameters(header.path, family.architecture, header.metadata)
     plan = family.plan(Checkpoint(header, parameters, context))
     parameters.finish()
-    slots = as_in_file(header, plan.slots or family.slots)
-    layers = plan.config["num_hidden_layers"]
-    placements = place(header, slots, layers, plan.tensors, layers=plan.layers, spare=plan.spare_blocks)
-    model = _stock_model(header.path, plan, placements)
+    placements = placed(header, family, plan)
+    model = stock_model(header.path, plan, placements)
     fill(header, model, plan, placements, compute, report)
     fuse(model, plan.gate or family.gate)
     fuse_blocks(model)
@@ -109,7 +107,9 @@ def _compute_dtype(name: str | None) -> mx.Dtype:
     return DTYPES[name]
 
 
-def _stock_model(path: str, plan: Plan, placements: Sequence[Placement]) -> Any:
+def stock_model(path: str, plan: Plan, placements: Sequence[Placement]) -> Any:
+    """The stock class as the plan has it, with weights of its own that nobody has computed yet. UnsupportedModel for sizes that
+    do not go together."""
     module = importlib.import_module(f"mlx_lm.models.{plan.config['model_type']}")
     model_name, arguments_name = plan.classes
     try:

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.inspection import inspect_checkpoint
 from gateway.cli.output import print_json, printable
 from gateway.cli.serve import find_registry
 from gateway.registry.catalog import Catalog
@@ -74,8 +73,6 @@ def _problems(catalog: Catalog) -> Iterator[Problem]:
     for index, model in enumerate(catalog.models):
         if model.error is not None:
             yield Problem(f"models[{index}].source", model.error.message)
-        elif model.checkpoint is not None and (misplaced := inspect_checkpoint(model.checkpoint).misplaced):
-            yield Problem(f"models[{index}].source", f"{model.checkpoint.paths[0]}: {misplaced}")
     try:
         check_pins(catalog, registry.settings.memory.budget_bytes)
     except RegistryError as error:

@@ -71,7 +71,7 @@ def as_json(
     fit: Fit | None,
 ) -> dict[str, object]:
     """The report for programs: sizes in bytes, null where the header does not say."""
-    reason = checkpoint.unsupported or inspection.misplaced
+    reason = checkpoint.unsupported
     return {
         "name": checkpoint.name,
         "paths": list(checkpoint.paths),
@@ -122,7 +122,7 @@ def print_report(
     fit: Fit | None,
 ) -> None:
     """The report for people."""
-    reason = checkpoint.unsupported or inspection.misplaced
+    reason = checkpoint.unsupported
     print_fields(
         [
             ("file", checkpoint.paths[0] + _more(len(checkpoint.paths) - 1)),

@@ -110,37 +110,6 @@ def gguf(
 ARCHITECTURE = pair("general.architecture", GgufValueType.STRING, "llama")
 
 
-def small_llama(extra: Sequence[bytes] = (), tensors: Sequence[Tensor] | None = None) -> bytes:
-    """A well-formed little model header: two layers, a vocabulary of four, quantised and plain tensors."""
-    kinds = GgufValueType
-    pairs = [
-        ARCHITECTURE,
-        pair("general.name", kinds.STRING, "Tiny Llama"),
-        pair("llama.block_count", kinds.UINT32, 2),
-        pair("llama.context_length", kinds.UINT32, 2048),
-        pair("llama.embedding_length", kinds.UINT32, 64),
-        pair("llama.feed_forward_length", kinds.UINT32, 128),
-        pair("llama.attention.head_count", kinds.UINT32, 4),
-        pair("llama.attention.head_count_kv", kinds.UINT32, 2),
-        pair("llama.attention.layer_norm_rms_epsilon", kinds.FLOAT32, 1e-5),
-        pair("tokenizer.ggml.model", kinds.STRING, "gpt2"),
-        pair("tokenizer.ggml.pre", kinds.STRING, "smollm"),
-        pair("tokenizer.ggml.add_bos_token", kinds.BOOL, 1),
-        array_pair("tokenizer.ggml.tokens", kinds.STRING, ["a", "b", "", "é"]),
-        array_pair("tokenizer.ggml.token_type", kinds.INT32, [1, 1, 3, -1]),
-        *extra,
-    ]
-    if tensors is None:
-        tensors = [
-            Tensor("token_embd.weight", (64, 4), GgmlType.Q8_0),
-            Tensor("blk.0.attn_norm.weight", (64,)),
-            Tensor("blk.0.attn_q.weight", (64, 64), GgmlType.Q4_0),
-            Tensor("blk.1.attn_norm.weight", (64,)),
-            Tensor("blk.1.attn_q.weight", (64, 64), GgmlType.F16),
-        ]
-    return gguf(pairs, tensors)
-
-
 WHOLE_LLAMA = [
     Tensor("token_embd.weight", (64, 4), GgmlType.Q8_0),
     Tensor("output_norm.weight", (64,)),
@@ -160,4 +129,27 @@ WHOLE_LLAMA = [
         )
     ),
 ]
-"""All tensors that the model of :func:`small_llama` needs to run; its own are fewer."""
+"""All tensors that the model of :func:`small_llama` needs to run."""
+
+
+def small_llama(extra: Sequence[bytes] = (), tensors: Sequence[Tensor] = WHOLE_LLAMA) -> bytes:
+    """A well-formed little model file: two layers, a vocabulary of four, quantised and plain tensors."""
+    kinds = GgufValueType
+    pairs = [
+        ARCHITECTURE,
+        pair("general.name", kinds.STRING, "Tiny Llama"),
+        pair("llama.block_count", kinds.UINT32, 2),
+        pair("llama.context_length", kinds.UINT32, 2048),
+        pair("llama.embedding_length", kinds.UINT32, 64),
+        pair("llama.feed_forward_length", kinds.UINT32, 128),
+        pair("llama.attention.head_count", kinds.UINT32, 4),
+        pair("llama.attention.head_count_kv", kinds.UINT32, 2),
+        pair("llama.attention.layer_norm_rms_epsilon", kinds.FLOAT32, 1e-5),
+        pair("tokenizer.ggml.model", kinds.STRING, "gpt2"),
+        pair("tokenizer.ggml.pre", kinds.STRING, "smollm"),
+        pair("tokenizer.ggml.add_bos_token", kinds.BOOL, 1),
+        array_pair("tokenizer.ggml.tokens", kinds.STRING, ["a", "b", "", "é"]),
+        array_pair("tokenizer.ggml.token_type", kinds.INT32, [1, 1, 3, -1]),
+        *extra,
+    ]
+    return gguf(pairs, tensors)

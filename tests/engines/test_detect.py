@@ -33,6 +33,22 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
+def text_tensors(architecture: str) -> list[Tensor]:
+    """All tensors of the model of :func:`text_pairs`."""
+    norms = {"attn_norm": (32,), "ffn_norm": (32,)}
+    shapes = {"attn_output": (32, 32), "ffn_down": (64, 32)} | norms
+    if architecture == "phi3":
+        shapes |= {"attn_qkv": (32, 96), "ffn_up": (32, 128)}
+    else:
+        shapes |= {f"attn_{x}": (32, 32) for x in "qkv"} | {"ffn_gate": (32, 64), "ffn_up": (32, 64)}
+    if architecture in ("qwen3", "gemma3"):
+        shapes |= {"attn_q_norm": (16,), "attn_k_norm": (16,)}
+    if architecture == "gemma3":
+        shapes |= {"post_attention_norm": (32,), "post_ffw_norm": (32,)}
+    blocks = [Tensor(f"blk.{i}.{name}.weight", dims) for i in range(6) for name, dims in shapes.items()]
+    return [Tensor("token_embd.weight", (32, 2)), Tensor("output_norm.weight", (32,)), *blocks]
+
+
 def text_pairs(architecture: str, *extra: bytes) -> list[bytes]:
     """The least metadata of a text model that can be run."""
     numbers = {"block_count": 6, "embedding_length": 32, "attention.head_count": 2, "context_length": 512}
@@ -55,15 +71,15 @@ def test_detect_a_text_model(tmp_path: Path) -> None:
     assert checkpoint.name == "Tiny Llama"
     assert checkpoint.paths == (str(tmp_path / "m.gguf"),)
     assert checkpoint.context == 2048
-    assert checkpoint.parameters == 64 * 4 + 2 * 64 + 2 * 64 * 64
+    assert checkpoint.parameters == 64 * 4 + 5 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)
     assert checkpoint.has_chat_template
     assert checkpoint.tokenizer == "byte-level BPE (smollm)"
     assert checkpoint.vocabulary == 4
     assert list(checkpoint.quant_mix.items()) == [
-        ("F16", (1, 64 * 64 * 2)),
-        ("Q4_0", (1, 64 * 64 // 32 * 18)),
-        ("F32", (2, 2 * 64 * 4)),
-        ("Q8_0", (1, 64 * 4 // 32 * 34)),
+        ("Q4_0", (11, (4 * 64 * 64 + 2 * 64 * 32 + 5 * 64 * 128) // 32 * 18)),
+        ("F16", (1, 64 * 128 * 2)),
+        ("Q8_0", (3, (64 * 4 + 2 * 64 * 32) // 32 * 34)),
+        ("F32", (5, 5 * 64 * 4)),
     ]
     assert checkpoint.file_bytes == (tmp_path / "m.gguf").stat().st_size
 
@@ -76,7 +92,7 @@ def test_detect_without_a_name_uses_the_file_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_detect_supported_architectures(architecture: str, tmp_path: Path) -> None:
-    checkpoint = detect(write(tmp_path / "m.gguf", gguf(text_pairs(architecture), FEW_TENSORS)))
+    checkpoint = detect(write(tmp_path / "m.gguf", gguf(text_pairs(architecture), text_tensors(architecture))))
     assert (checkpoint.task, checkpoint.unsupported) == ("text", None)
 
 
@@ -87,7 +103,7 @@ def test_detect_supported_architectures(architecture: str, tmp_path: Path) -> No
         ([pair("general.architecture", Kind.STRING, "nomic-bert")], FEW_TENSORS, "embedding"),
         ([pair("general.architecture", Kind.STRING, "gemma-embedding")], FEW_TENSORS, "embedding"),
         (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 3)), FEW_TENSORS, "embedding"),
-        (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 0)), FEW_TENSORS, "text"),
+        (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 0)), text_tensors("qwen3"), "text"),
         (text_pairs("qwen3", pair("qwen3.pooling_type", Kind.UINT32, 4)), FEW_TENSORS, "rerank"),
         (text_pairs("bert", pair("bert.pooling_type", Kind.UINT32, 4)), FEW_TENSORS, "rerank"),
         (text_pairs("bert"), [*FEW_TENSORS, Tensor("cls.weight", (32, 1))], "rerank"),
@@ -95,7 +111,11 @@ def test_detect_supported_architectures(architecture: str, tmp_path: Path) -> No
         ([pair("general.architecture", Kind.STRING, "wavtokenizer-dec")], FEW_TENSORS, "tts"),
         (text_pairs("qwen3", pair("general.name", Kind.STRING, "Qwen3 Embedding 0.6B")), FEW_TENSORS, "embedding"),
         (text_pairs("qwen3", pair("general.name", Kind.STRING, "Qwen3-Reranker-4B")), FEW_TENSORS, "rerank"),
-        (text_pairs("llama", pair("general.name", Kind.STRING, "Embedded systems helper")), FEW_TENSORS, "text"),
+        (
+            text_pairs("llama", pair("general.name", Kind.STRING, "Embedded systems helper")),
+            text_tensors("llama"),
+            "text",
+        ),
     ],
 )
 def test_detect_task(pairs: list[bytes], tensors: list[Tensor], task: str, tmp_path: Path) -> None:
@@ -161,6 +181,12 @@ def test_detect_task(pairs: list[bytes], tensors: list[Tensor], task: str, tmp_p
             text_pairs("llama", pair("llama.residual_twist", Kind.FLOAT32, 0.5)),
             FEW_TENSORS,
             "metadata key 'llama.residual_twist' is 0.5; that is not understood",
+        ),
+        (text_pairs("llama"), text_tensors("llama")[:-1], "tensor 'blk.5.ffn_up.weight' is missing"),
+        (
+            text_pairs("llama"),
+            [*text_tensors("llama")[:-1], Tensor("blk.5.ffn_up.weight", (32, 63))],
+            "tensor 'blk.5.ffn_up.weight' is [63, 32], the metadata makes it [64, 32]",
         ),
     ],
 )

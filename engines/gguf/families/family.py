@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from engines.errors import CheckpointError
 from engines.gguf.config import MAX_CONTEXT, Hyperparameters
+from engines.gguf.families.shapes import Axes, Widths
 from engines.gguf.names import EMBEDDING, HEAD, ROPE_FREQUENCIES, Slot, SlotKind
 from engines.gguf.rope_scaling import RopeFactors, ScaledRope, stock_scaling
 from engines.header import GgufArray, GgufHeader
@@ -103,6 +104,8 @@ class Family:
     slots: tuple[Slot, ...]
     plan: Callable[[Checkpoint], Plan]
     gate: str | None = None  # what the gate of its MLPs goes through, where they are gate, up and down projections
+    shapes: Mapping[str, Axes] = field(default_factory=dict)  # rules that are not the common ones: see ``shapes.py``
+    widths: Widths | None = None  # that differ between layers, or are not as in most
 
 
 DECODER: tuple[Slot, ...] = (

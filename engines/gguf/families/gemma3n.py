@@ -9,8 +9,9 @@ which are the defaults here.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from engines.errors import CheckpointError
 from engines.gguf.config import MAX_CONTEXT
@@ -115,6 +116,10 @@ def _stream_slots(streams: int) -> tuple[Slot, ...]:
     )
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    return {"pairs_of_streams": int(config["text_config"]["altup_num_inputs"]) ** 2}
+
+
 def under(module: str, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
     """Slots of ``model``, for a class that has it elsewhere."""
     return tuple(replace(slot, module=module + slot.module.removeprefix("model")) for slot in slots)
@@ -143,4 +148,15 @@ GEMMA3N = Family(
         Slot("blk.{i}.laurel_post_norm", f"{_LAYER}.laurel.post_laurel_norm", SlotKind.NORM),
     ),
     plan=_plan,
+    shapes={
+        "altup_projections.*": ("hidden", "hidden"),
+        "altup_unembed_projections.*": ("hidden", "hidden"),
+        "correct_output_scale": ("hidden",),
+        "correction_coefs.weight": ("altup_num_inputs", "altup_num_inputs"),
+        "prediction_coefs.weight": ("pairs_of_streams", "altup_num_inputs"),
+        "modality_router": ("altup_num_inputs", "hidden"),
+        "linear_left": ("laurel_rank", "hidden"),
+        "linear_right": ("hidden", "laurel_rank"),
+    },
+    widths=_widths,
 )

@@ -160,6 +160,19 @@ def _slots(config: dict[str, Any]) -> tuple[Slot, ...]:
     return slots
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    """Heads of full layers, and MLPs of those that share keys and values."""
+    full = config["layer_types"][layer] == "full_attention"
+    head = config["global_head_dim"] if full else config["head_dim"]
+    shares = layer >= config["num_hidden_layers"] - config["num_kv_shared_layers"]
+    return {
+        "key": head,
+        "value": head,
+        "kv_heads": config["num_global_key_value_heads" if full else "num_key_value_heads"],
+        "inner": config["intermediate_size"] * (2 if shares and config["use_double_wide_mlp"] else 1),
+    }
+
+
 def _gate_and_up(config: Mapping[str, Any]) -> int:
     """Rows of both projections of an expert."""
     return 2 * int(config["moe_intermediate_size"])
@@ -211,4 +224,6 @@ GEMMA4 = Family(
     ),
     plan=_plan,
     gate="gelu_tanh",
+    shapes={"layer_scalar": (1,), "router.scale": ("hidden",), "per_expert_scale": ("experts",)},
+    widths=_widths,
 )

@@ -6,7 +6,9 @@ expert was one: it does not normalise, so the routed block is our own (``stand_i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engines.gguf.families.decoder_slots import scaled, without
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan, own_head_width
@@ -55,6 +57,10 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     return replace(plan, config=config, stand_ins="routed", stock_values=("e_score_correction_bias",))
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    return {"shared_inner": config["num_shared_expert"] * config["intermediate_size"]}
+
+
 HUNYUAN_MOE = Family(
     architecture="hunyuan-moe",
     model_type="hunyuan",
@@ -68,4 +74,5 @@ HUNYUAN_MOE = Family(
         *gated_slots(f"{_LAYER}.mlp.shared_experts", "_shexp", optional=True),
     ),
     plan=_plan,
+    widths=_widths,
 )

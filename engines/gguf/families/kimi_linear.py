@@ -116,6 +116,13 @@ def _log_of_decays(array: Any, config: Mapping[str, Any]) -> Any:
     return (-flat(array, config).reshape(1, 1, -1, 1)).log()
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    """Delta nets have Q, K and V of their own width, attention has those of the latent."""
+    net = config["linear_attn_config"]
+    own = {"net_head": net["head_dim"], "net_kernel": net["short_conv_kernel_size"]}
+    return {**own, "key": net["head_dim"], "value": net["head_dim"]} if layer + 1 in net["kda_layers"] else own
+
+
 _NAMES: Final = ("gate", "up", "down")
 _SLOTS: Final = (
     *(slot for slot in DECODER if slot.stem not in ("blk.{i}.attn_output", "blk.{i}.ffn_down")),
@@ -157,4 +164,14 @@ KIMI_LINEAR = Family(
     model_type="kimi_linear",
     slots=_SLOTS,
     plan=_plan,
+    shapes={
+        **dict.fromkeys(("q_conv.conv.weight", "k_conv.conv.weight", "v_conv.conv.weight"), ("keys", "net_kernel", 1)),
+        **dict.fromkeys(("f_a_proj", "g_a_proj"), ("net_head", "hidden")),
+        **dict.fromkeys(("f_b_proj", "g_b_proj"), ("keys", "net_head")),
+        "b_proj": ("heads", "hidden"),
+        "A_log": (1, 1, "heads", 1),
+        "dt_bias": ("keys",),
+        "o_norm": ("net_head",),
+    },
+    widths=_widths,
 )

@@ -5,6 +5,7 @@ A layer without KV heads is a convolution. The norm of the output has the name o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from engines.gguf.families.recurrent import (
     trunk,
     with_states,
 )
+from engines.gguf.families.shapes import Axes
 from engines.gguf.names import EMBEDDING, Slot, SlotKind
 from engines.gguf.rope_scaling import stock_scaling
 from engines.gguf.transforms import unsqueezed_last
@@ -89,6 +91,15 @@ def _mixture(checkpoint: Checkpoint) -> Plan:
     return replace(plan, layers={**plan.layers, **parts})
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    return {"gates_and_inputs": 3 * config["hidden_size"]}
+
+
+_SHAPES: Final[Mapping[str, Axes]] = {
+    "conv.in_proj": ("gates_and_inputs", "hidden"),
+    "conv.out_proj": ("hidden", "hidden"),
+    "conv.conv.weight": ("hidden", "kernel", 1),
+}
 _TRUNK: Final = (
     Slot(EMBEDDING, "model.embed_tokens", SlotKind.EMBEDDING),
     Slot("token_embd_norm", "model.embedding_norm", SlotKind.NORM),
@@ -121,6 +132,8 @@ LFM2 = Family(
         Slot("blk.{i}.ffn_down", f"{_FEED_FORWARD}.w2"),
     ),
     plan=_dense,
+    shapes=_SHAPES,
+    widths=_widths,
 )
 LFM2MOE = Family(
     architecture="lfm2moe",
@@ -136,4 +149,6 @@ LFM2MOE = Family(
         ),
     ),
     plan=_mixture,
+    shapes=_SHAPES,
+    widths=_widths,
 )

@@ -7,6 +7,7 @@ one request at a time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +66,11 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     )
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    text = config["text_config"]
+    return {"inner": text["intermediate_size_mlp"], "shared_inner": text["intermediate_size"]}
+
+
 LLAMA4 = Family(
     architecture="llama4",
     model_type="llama4",
@@ -83,4 +89,5 @@ LLAMA4 = Family(
         *gated_slots(f"{_LAYER}.feed_forward.shared_expert", "_shexp", only="routed"),
     ),
     plan=_plan,
+    widths=_widths,
 )

@@ -5,6 +5,7 @@ In Jamba a layer without KV heads is a Mamba layer, nothing is rotated, and expe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from engines.gguf.families.recurrent import (
     with_states,
 )
 from engines.gguf.families.recurrent_layers import RecurrentLayers
+from engines.gguf.families.shapes import Axes
 from engines.gguf.names import EMBEDDING, HEAD, Slot, SlotKind
 from engines.gguf.transforms import log_negative, unsqueezed_last
 
@@ -133,6 +135,28 @@ def _mixer(path: str) -> tuple[Slot, ...]:
     )
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    """Jamba's inner width is a multiple of the model's."""
+    expanded = config.get("mamba_expand")
+    inner = config["intermediate_size"] if expanded is None else expanded * config["hidden_size"]
+    rank = config["time_step_rank"] if expanded is None else config["mamba_dt_rank"]
+    state = config["state_size"] if expanded is None else config["mamba_d_state"]
+    return {"scanned": inner, "scanned_and_gates": 2 * inner, "rank": rank, "steps_and_keys": rank + 2 * state}
+
+
+_SHAPES: Final[Mapping[str, Axes]] = {
+    "in_proj": ("scanned_and_gates", "hidden"),
+    "conv1d.weight": ("scanned", "kernel", 1),
+    "conv1d.bias": ("scanned",),
+    "x_proj": ("steps_and_keys", "scanned"),
+    "dt_proj": ("scanned", "rank"),
+    "A_log": ("scanned", "state"),
+    "D": ("scanned",),
+    "out_proj": ("hidden", "scanned"),
+    "dt_layernorm": ("rank",),
+    "b_layernorm": ("state",),
+    "c_layernorm": ("state",),
+}
 _NAMES: Final = ("gate", "up", "down")
 
 MAMBA = Family(
@@ -146,6 +170,8 @@ MAMBA = Family(
         *_mixer(f"{_BACKBONE}.mixer"),
     ),
     plan=_mamba,
+    shapes=_SHAPES,
+    widths=_widths,
 )
 JAMBA = Family(
     architecture="jamba",
@@ -172,4 +198,6 @@ JAMBA = Family(
         ),
     ),
     plan=_jamba,
+    shapes=_SHAPES,
+    widths=_widths,
 )

@@ -121,6 +121,11 @@ def _values(array: Any, config: Mapping[str, Any]) -> Any:
     return array[before:]
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    windowed = config["hybrid_layer_pattern"][layer]
+    return {"kv_heads": config["swa_num_key_value_heads" if windowed else "num_key_value_heads"]}
+
+
 _APART = tuple(Slot(f"blk.{{i}}.attn_{part}", f"{_ATTENTION}.{part}_proj") for part in "qkv")
 _JOINED = tuple(
     Slot("blk.{i}.attn_qkv", f"{_ATTENTION}.{part}_proj", transform=transform)
@@ -135,4 +140,4 @@ _SLOTS = (
     *ROUTED,
 )
 
-MIMO2 = Family(architecture="mimo2", model_type="mimo_v2_flash", slots=_SLOTS, plan=_plan, gate="silu")
+MIMO2 = Family(architecture="mimo2", model_type="mimo_v2_flash", slots=_SLOTS, plan=_plan, gate="silu", widths=_widths)

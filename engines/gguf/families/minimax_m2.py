@@ -17,6 +17,7 @@ from engines.gguf.families.moe import (
     expert_slots,
     experts_of,
 )
+from engines.gguf.families.shapes import WHOLE_QK_NORMS
 
 __all__ = ["MINIMAX_M2"]
 
@@ -55,4 +56,5 @@ MINIMAX_M2 = Family(
         correction_bias(f"{_BLOCK}.e_score_correction_bias"),
     ),
     plan=_plan,
+    shapes=WHOLE_QK_NORMS,
 )

@@ -14,6 +14,7 @@ from engines.errors import UnsupportedModel
 from engines.gguf.config import MAX_CONTEXT
 from engines.gguf.families.decoder_slots import GATE_UP, POST_NORMS, QK_NORMS, QKV, period_of_windows, without
 from engines.gguf.families.family import DECODER, Checkpoint, Family, Plan, decoder_plan, whole_head_rope
+from engines.gguf.families.shapes import WHOLE_QK_NORMS
 from engines.gguf.names import ROPE_FREQUENCIES
 
 __all__ = ["OLMO2"]
@@ -57,4 +58,5 @@ OLMO2 = Family(
     slots=(*without(DECODER, "blk.{i}.attn_norm"), *QKV, *QK_NORMS, *POST_NORMS, *GATE_UP),
     plan=_plan,
     gate="silu",
+    shapes=WHOLE_QK_NORMS,
 )

@@ -15,6 +15,7 @@ from engines.gguf.families.moe import (
     expert_slots,
     experts_of,
 )
+from engines.gguf.families.shapes import WHOLE_QK_NORMS
 
 __all__ = ["OLMOE"]
 
@@ -38,4 +39,5 @@ OLMOE = Family(
     model_type="olmoe",
     slots=(*WHOLE, *NORMS, *ATTENTION, *QK_NORMS, *expert_slots("model.layers.{i}.mlp")),
     plan=_plan,
+    shapes=WHOLE_QK_NORMS,
 )

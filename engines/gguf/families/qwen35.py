@@ -24,6 +24,7 @@ from engines.gguf.families.recurrent import (
     trunk,
     with_states,
 )
+from engines.gguf.families.shapes import Axes
 from engines.gguf.names import EMBEDDING, HEAD, Slot, SlotKind, Transform
 from engines.gguf.rope_scaling import stock_scaling
 
@@ -157,6 +158,24 @@ def _one_row(array: Any, config: Mapping[str, Any]) -> Any:
     return array.reshape(1, -1)
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    """Queries bring their gates; the delta net's keys are those of its key heads."""
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    values = config["linear_num_value_heads"] * config["linear_value_head_dim"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    return {"queries_and_gates": 2 * queries, "net_values": values, "net_channels": 2 * keys + values}
+
+
+_SHAPES: Final[Mapping[str, Axes]] = {
+    "q_proj": ("queries_and_gates", "hidden"),
+    "linear_attn.conv1d.weight": ("net_channels", "kernel", 1),
+    "linear_attn.in_proj_qkv": ("net_channels", "hidden"),
+    "linear_attn.in_proj_z": ("net_values", "hidden"),
+    **dict.fromkeys(("in_proj_a", "in_proj_b"), ("linear_num_value_heads", "hidden")),
+    **dict.fromkeys(("linear_attn.A_log", "linear_attn.dt_bias"), ("linear_num_value_heads",)),
+    "linear_attn.norm": ("linear_value_head_dim",),
+    "linear_attn.out_proj": ("hidden", "net_values"),
+}
 _TRUNK: Final = (
     Slot(EMBEDDING, "model.embed_tokens", SlotKind.EMBEDDING),
     Slot("output_norm", "model.norm", SlotKind.NORM),
@@ -200,16 +219,22 @@ QWEN35 = Family(
     slots=(*_TRUNK, *_IN, *_B_AND_A, *(Slot(f"blk.{{i}}.ffn_{x}", f"{_MLP}.{x}_proj") for x in _NAMES)),
     plan=_dense,
     gate="silu",
+    shapes=_SHAPES,
+    widths=_widths,
 )
 QWEN35MOE = Family(
     architecture="qwen35moe",
     model_type="qwen3_5",
     slots=(*_TRUNK, *_IN, *_B_AND_A, *_EXPERTS),
     plan=_mixture,
+    shapes=_SHAPES,
+    widths=_widths,
 )
 QWEN3NEXT = Family(
     architecture="qwen3next",
     model_type="qwen3_5",
     slots=(*_NEXT, *_IN),
     plan=_next,
+    shapes=_SHAPES,
+    widths=_widths,
 )

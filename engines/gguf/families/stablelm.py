@@ -67,4 +67,5 @@ STABLELM = Family(
     slots=(*with_biases(DECODER), *QKV, *GATE_UP),
     plan=_plan,
     gate="silu",
+    shapes={"norms.*.weight": ("key",)},
 )

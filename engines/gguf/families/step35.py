@@ -6,6 +6,7 @@ expects added, and pads the rotary factors of full layers to the length of windo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from engines.gguf.config import MAX_CONTEXT
@@ -115,6 +116,12 @@ def _heads(checkpoint: Checkpoint, key: str, slides: list[int]) -> tuple[int, in
     return full, windowed
 
 
+def _widths(config: Mapping[str, Any], layer: int) -> dict[str, int]:
+    windowed = config["layer_types"][layer] == "sliding_attention"
+    heads = config["attention_other_setting"] if windowed else config
+    return {"heads": heads["num_attention_heads"], "kv_heads": heads["num_attention_groups"]}
+
+
 STEP35 = Family(
     architecture="step35",
     model_type="step3p5",
@@ -130,4 +137,6 @@ STEP35 = Family(
         *gated_slots(f"{_MLP}.share_expert", "_shexp", only="routed"),
     ),
     plan=_plan,
+    shapes={"g_proj": ("heads", "hidden")},
+    widths=_widths,
 )

@@ -128,13 +128,15 @@ def test_checkpoint_with_something_wrong_is_told_as_the_build_refuses_it(
         metadata = {key: value for key, value in case.metadata.items() if key != without}
         return write_case(tmp_path / name, replace(case, metadata=metadata), tensors, more, tokenizer=TOKENIZER)
 
-    renamed, left_over, odd, *missing = asking.agreed(
+    renamed, misshapen, left_over, odd, *missing = asking.agreed(
         written("renamed.gguf", {f"{name}s" if name == norm else name: value for name, value in tensors.items()}),
+        written("misshapen.gguf", {**tensors, norm: ("F32", np.ones((3, 5), np.float32))}),
         written("left_over.gguf", tensors | {"blk.0.odd.weight": NORM}),
         written("odd.gguf", tensors, some_twist=0.5),
         *(written(f"without_{index}.gguf", tensors, key) for index, key in enumerate(case.required)),
     )
     assert f"'{norm}" in renamed
+    assert f"'{norm}' " in misshapen and "[3, 5]" in misshapen
     assert "'blk.0.odd.weight'" in left_over
     assert f"'{case.architecture}.some_twist'" in odd
     for key, reason in zip(case.required, missing, strict=True):
@@ -152,10 +154,9 @@ def test_architecture_that_cannot_be_run_is_told_with_its_reason(
 
 
 def test_types_that_cannot_be_computed_with_are_told_by_name(asking: Asking, tmp_path: Path) -> None:
-    odd = next(kind for kind in GgmlType if kind.name not in {quant.name for quant in QUANT_TYPES})
-    tensors = [
-        Tensor(each.name, (256, *each.dims[1:]), odd) if "ffn_up" in str(each.name) else each for each in WHOLE_LLAMA
-    ]
+    known = {quant.name for quant in QUANT_TYPES}
+    odd = next(kind for kind in GgmlType if kind.name not in known and kind.block_size == 32)
+    tensors = [Tensor(each.name, each.dims, odd) if "ffn_up" in str(each.name) else each for each in WHOLE_LLAMA]
     path = tmp_path / "m.gguf"
     path.write_bytes(small_llama(tensors=tensors))
     (told,) = asking(path)

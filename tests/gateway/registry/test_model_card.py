@@ -35,19 +35,19 @@ def model(file: Path, **settings: Any) -> ResolvedModel:
 
 
 @pytest.mark.parametrize(
-    ("file_type", "called"), [(15, "Q4_K_M"), (7, "Q8_0"), (4, "F16"), (999, "F16"), (None, "F16")]
+    ("file_type", "called"), [(15, "Q4_K_M"), (7, "Q8_0"), (4, "Q4_0"), (999, "Q4_0"), (None, "Q4_0")]
 )
 def test_details_are_the_header_s(tmp_path: Path, file_type: int | None, called: str) -> None:
     extra = [] if file_type is None else [pair("general.file_type", KINDS.UINT32, file_type)]
     details = read_details(model(write(tmp_path, *extra)))
-    assert (details.format, details.family, details.parameter_size) == ("gguf", "llama", "9K")
-    assert details.quantization_level == called  # most bytes are F16
+    assert (details.format, details.family, details.parameter_size) == ("gguf", "llama", "74K")
+    assert details.quantization_level == called  # most bytes are Q4_0
 
 
 def test_card_has_the_metadata_with_short_arrays(tmp_path: Path) -> None:
     card = read_card(model(write(tmp_path, pair("general.license", KINDS.STRING, "mit"))))
     assert card.metadata["general.architecture"] == "llama"
-    assert card.metadata["general.parameter_count"] == 8576
+    assert card.metadata["general.parameter_count"] == 74304
     assert card.metadata["llama.context_length"] == 2048
     assert card.metadata["tokenizer.ggml.tokens"] == ["a", "b", "", "é"]
     assert card.metadata["tokenizer.ggml.merges"] is None

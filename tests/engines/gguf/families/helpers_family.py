@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 from engines.errors import CheckpointError
 from engines.footprint import estimate
 from engines.gguf.model import BuiltModel, build_model
+from engines.gguf.placing import placed
 from engines.gguf.quants import QUANT_TYPES, QuantType
 from engines.gguf.writer import CheckpointTensor, CheckpointValue, write_checkpoint
-from engines.header import GgufHeader, read_header
+from engines.header import GgufHeader, TensorInfo, read_header
+from tests.engines.gguf.families.helpers_shapes import check_rules, planned
 from tests.engines.gguf.families.recorded import FARTHEST, recordings
 from tests.engines.gguf.helpers_blocks import random_blocks
 
@@ -170,7 +172,9 @@ def tokens(count: int) -> mx.array:
 def _check_logits(case: Case, tmp_path: Path) -> None:
     """A prompt in two chunks and decode steps: the logits of the stock class, and its greedy choices."""
     stock, tensors = floats_of(case)
-    built = build_model(read_header(write_case(tmp_path / "f32.gguf", case, tensors)))
+    header = read_header(write_case(tmp_path / "f32.gguf", case, tensors))
+    check_rules(header)
+    built = build_model(header)
     ids = tokens(PROMPT + STEPS)
     whole = logits_of(stock, ids, (PROMPT,))
     got = logits_of(built.model, ids, (PROMPT - 6, PROMPT))
@@ -337,12 +341,29 @@ def _check_broken(case: Case, tmp_path: Path) -> None:
         if name != "token_embd.weight":  # whose rows are the vocabulary
             shorter = replace(info, shape=(info.shape[0] - 1, *info.shape[1:]))
             _refused(replace(header, tensors={**header.tensors, name: shorter}), f"'{name}'")
+        for axis in range(int(name == "token_embd.weight"), len(info.shape)):
+            for size in (info.shape[axis] - 1, 2 * info.shape[axis]):
+                _misshapen(header, info, (*info.shape[:axis], size, *info.shape[axis + 1 :]))
     for key in case.required:
         full = f"{case.architecture}.{key}"
         metadata = {each: value for each, value in header.metadata.items() if each != full}
         _refused(replace(header, metadata=metadata), f"'{full}'")
     odd = {**header.metadata, f"{case.architecture}.some_twist": 0.5}
     _refused(replace(header, metadata=odd), f"'{case.architecture}.some_twist'")
+
+
+def _misshapen(header: GgufHeader, info: TensorInfo, shape: tuple[int, ...]) -> None:
+    """The gateway, which has no stock class, names the tensor; not where its shape is what the plan reads a size from."""
+    changed = replace(header, tensors={**header.tensors, info.name: replace(info, shape=shape)})
+    own_size = False
+    try:
+        family, plan = planned(changed)
+        own_size = plan.config != planned(header)[1].config
+        placed(changed, family, plan)
+    except CheckpointError as refusal:
+        assert own_size or f"'{info.name}'" in refusal.message, refusal.message
+    else:
+        assert own_size, f"{info.name} may be {shape}"
 
 
 def _refused(header: GgufHeader, named: str) -> None:

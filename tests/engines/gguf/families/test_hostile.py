@@ -10,9 +10,8 @@ import pytest
 
 from engines.errors import CheckpointError
 from engines.footprint import estimate
-from engines.gguf.config import Hyperparameters
-from engines.gguf.families import FAMILIES, Checkpoint
 from engines.gguf.model import build_model
+from engines.gguf.placing import placed
 from engines.header import GgufHeader, MetadataValue, read_header
 from tests.engines.gguf.families import (
     test_arcee,
@@ -31,6 +30,7 @@ from tests.engines.gguf.families import (
     test_step35,
 )
 from tests.engines.gguf.families.helpers_family import Case, floats_of, write_case
+from tests.engines.gguf.families.helpers_shapes import planned
 
 MODULES = (
     test_arcee,
@@ -135,6 +135,7 @@ def test_value_is_refused_by_key(
         ("kimi-linear", "blk.0.ssm_conv1d_q.weight", (512,)),
         ("mamba2", "blk.0.ssm_a", (2, 2)),
         ("mimo2", "blk.1.attn_sinks.weight", None),
+        ("mimo2-joined", "blk.0.attn_qkv.weight", (7, 64)),
     ],
 )
 def test_tensor_is_refused_by_name(
@@ -162,7 +163,7 @@ def test_tensor_is_refused_by_name(
     ],
 )
 def test_any_value_of_any_key_makes_a_plan_or_a_refusal(name: str, header_of: Callable[[str], GgufHeader]) -> None:
-    """Of the gateway's own looks at a file, which must not break: the family's plan, and the footprint."""
+    """Of the gateway's own looks at a file, which must not break: plan and table of tensors, and the footprint."""
     header, architecture = header_of(name), BY_ID[name].architecture
     refused = 0
     for key in header.metadata:
@@ -170,7 +171,7 @@ def test_any_value_of_any_key_makes_a_plan_or_a_refusal(name: str, header_of: Ca
             continue
         for value in (None, *WRONG.values()):
             mutated = with_key(header, key, value)
-            for look in (_plan, estimate):
+            for look in (_placed, estimate):
                 try:
                     look(mutated)
                 except CheckpointError:
@@ -178,9 +179,8 @@ def test_any_value_of_any_key_makes_a_plan_or_a_refusal(name: str, header_of: Ca
     assert refused > 50
 
 
-def _plan(header: GgufHeader) -> None:
-    architecture = header.text("general.architecture") or ""
-    FAMILIES[architecture].plan(Checkpoint(header, Hyperparameters(header.path, architecture, header.metadata)))
+def _placed(header: GgufHeader) -> None:
+    placed(header, *planned(header))
 
 
 def test_footprint_of_a_model_of_states_alone_needs_no_heads(header_of: Callable[[str], GgufHeader]) -> None:
