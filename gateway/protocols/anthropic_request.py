@@ -36,7 +36,7 @@ from gateway.protocols.options import (
 from gateway.protocols.text_options import TextOptions, read_template_kwargs, read_text_options
 from gateway.registry.catalog import RequestSettings
 
-__all__ = ["COUNT_OPTIONS", "OPTIONS", "CountRequest", "MessagesRequest", "parse", "parse_count"]
+__all__ = ["COUNT_OPTIONS", "OPTIONS", "CountRequest", "MessagesRequest", "parse", "parse_count", "unheard"]
 
 # What the prompt is made of, and what says how the answer may look.
 _PROMPT = frozenset(
@@ -124,6 +124,15 @@ class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
     def body_format(self, head: AnswerHead) -> BodyFormat:
         """How an unstreamed answer looks."""
         return partial(render_body, head, max_tokens=self.ask.options.max_tokens, thoughts=self.thoughts)
+
+
+def unheard(ask: ChatAsk, *, thinks: bool, takes_effort: bool) -> tuple[str, ...]:
+    """The hints of a request, and its wishes about thinking that a model cannot follow which does not think, or cannot be told
+    how much.
+    """
+    thinking = () if thinks or not ask.reasoning.enabled else ("thinking",)
+    effort = () if takes_effort or ask.reasoning.effort is None else ("output_config.effort",)
+    return (*ask.ignored, *thinking, *effort)
 
 
 class CountRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ __all__ = [
     "THINK_LEVELS",
     "ModelOptions",
     "check_context",
+    "check_think",
     "read_format",
     "read_logprobs",
     "read_model_options",
@@ -191,6 +192,12 @@ def read_think(body: Mapping[str, Any]) -> ReasoningSettings:
         message = f"think is {shown(value)}; it must be true, false, or one of {', '.join(THINK_LEVELS)}"
         raise InvalidRequest(message, param="think")
     return ReasoningSettings(enabled=True, effort=value)
+
+
+def check_think(asked: ReasoningSettings, *, thinks: bool) -> None:
+    """InvalidRequest for a level that is asked of a model which does not think. That one cannot be told how much is no error."""
+    if asked.effort is not None and not thinks:
+        raise InvalidRequest("think: this model does not think before it answers", param="think")
 
 
 def read_logprobs(body: Mapping[str, Any]) -> int | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from engines.header import GgufArray, GgufValueType, MetadataValue
 from engines.wire import Task
 
-__all__ = ["INFILL_KEYS", "INFILL_TEXTS", "capabilities_of"]
+__all__ = ["INFILL_KEYS", "INFILL_TEXTS", "capabilities_of", "shows_thinking", "takes_effort"]
 
 _TASKS: Final[Mapping[Task, tuple[str, ...]]] = {
     "text": ("completion",),
@@ -28,6 +29,7 @@ _THINKING: Final = re.compile(
     r"<think>|</think>|<thinking>|</thinking>|\[/?THINK\]|<\|START_THINKING\|>|◁/?think▷|</?seed:think>|</?longcat_think>"
     r"|<\|channel>|<\|channel\|>|Here(?: i|')s my thought process"
 )
+_EFFORT: Final = re.compile(r"(?<![\w.])(?:reasoning_effort|thinking_effort)(?!\w)")
 _KEY: Final = "tokenizer.ggml."
 
 INFILL_KEYS: Final = (
@@ -82,13 +84,29 @@ def capabilities_of(
     found = list(_TASKS.get(task, ()))
     if "completion" in found:
         found += ["tools"] if calls or (template and _reads_tools(template)) else []
-        found += ["thinking"] if template and _THINKING.search(template) else []
+        found += ["thinking"] if shows_thinking(template) else []
         found += ["insert"] if _fills_gaps(metadata) else []
     return tuple(found)
 
 
+@lru_cache(64)
+def shows_thinking(template: str | None) -> bool:
+    """Whether the model thinks before it answers, as far as its template shows."""
+    return template is not None and _THINKING.search(template) is not None
+
+
+@lru_cache(64)
+def takes_effort(template: str | None) -> bool:
+    """Whether the template can be told how much to think."""
+    return template is not None and _reads(_EFFORT, template)
+
+
 def _reads_tools(template: str) -> bool:
-    return any(_TOOLS.search(_STRINGS.sub("", tag)) for tag in _TAGS.findall(template))
+    return _reads(_TOOLS, template)
+
+
+def _reads(variable: re.Pattern[str], template: str) -> bool:
+    return any(variable.search(_STRINGS.sub("", tag)) for tag in _TAGS.findall(template))
 
 
 def _fills_gaps(metadata: Mapping[str, MetadataValue]) -> bool:

@@ -12,11 +12,20 @@ import msgspec
 
 from engines.detect import Checkpoint
 from engines.header import GgufArray, GgufHeader, MetadataValue
-from gateway.registry.capabilities import capabilities_of
+from gateway.registry.capabilities import capabilities_of, shows_thinking, takes_effort
 from gateway.registry.catalog import ResolvedModel
 from gateway.registry.file_types import FILE_TYPES
 
-__all__ = ["ModelCard", "ModelDetails", "digest_of", "file_bytes_of", "read_card", "read_details"]
+__all__ = [
+    "ModelCard",
+    "ModelDetails",
+    "ModelThinking",
+    "digest_of",
+    "file_bytes_of",
+    "read_card",
+    "read_details",
+    "thinking_of",
+]
 
 LARGEST_ARRAY: Final = 64
 """Longer arrays of the metadata, which are vocabularies, are read only where all is asked for."""
@@ -46,6 +55,13 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     file_name: str
 
 
+class ModelThinking(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether it thinks before it answers, and whether it can be told how much."""
+
+    thinks: bool
+    takes_effort: bool
+
+
 def read_details(model: ResolvedModel) -> ModelDetails:
     """Of the header as it was read when the registry was."""
     checkpoint = model.checkpoint
@@ -66,11 +82,9 @@ def read_card(model: ResolvedModel, *, whole: bool = False) -> ModelCard:
 
     GgufFormatError or OSError when the file is gone, or has changed since its header was read.
     """
-    checkpoint, settings = model.checkpoint, model.request
-    header = checkpoint.header if checkpoint is not None and isinstance(checkpoint.header, GgufHeader) else None
-    metadata = header.metadata if header is not None else _NO_METADATA
-    own = metadata.get(_TEMPLATE)
-    template = settings.chat_template or (own if isinstance(own, str) else "")
+    settings = model.request
+    metadata = _metadata_of(model)
+    template = _template_of(model) or ""
     capabilities = capabilities_of(model.task, template, metadata, calls=settings.tool_syntax is not None)
     license = metadata.get("general.license")
     return ModelCard(
@@ -81,6 +95,24 @@ def read_card(model: ResolvedModel, *, whole: bool = False) -> ModelCard:
         metadata=_facts(model, metadata, whole),
         file_name=Path(model.spec.paths[0]).name if model.spec.paths else "",
     )
+
+
+def thinking_of(model: ResolvedModel) -> ModelThinking:
+    """By its template; a simulated model makes thoughts up."""
+    if model.spec.format == "sim":
+        return ModelThinking(thinks=True, takes_effort=True)
+    template = _template_of(model)
+    return ModelThinking(thinks=shows_thinking(template), takes_effort=takes_effort(template))
+
+
+def _template_of(model: ResolvedModel) -> str | None:
+    own = _metadata_of(model).get(_TEMPLATE)
+    return model.request.chat_template or (own if isinstance(own, str) else None)
+
+
+def _metadata_of(model: ResolvedModel) -> Mapping[str, MetadataValue]:
+    header = model.checkpoint.header if model.checkpoint is not None else None
+    return header.metadata if isinstance(header, GgufHeader) else _NO_METADATA
 
 
 def digest_of(model: ResolvedModel) -> str:

@@ -12,6 +12,9 @@ from starlette.routing import Route
 from gateway.classify import TEXT, classify
 from gateway.leased_response import LeasedResponse
 from gateway.protocols import anthropic_answer, anthropic_request
+from gateway.protocols.chat_ask import ChatAsk
+from gateway.registry.catalog import ResolvedModel
+from gateway.registry.model_card import thinking_of
 from gateway.routes.bodies import new_head, parsed_json, sibling_numbers
 from gateway.services import services_of
 from gateway.watched_response import WatchedResponse
@@ -32,7 +35,7 @@ async def messages(request: Request) -> LeasedResponse:
         wish.text_requests(model.request, sibling_numbers),
         stream=stream,
         body=wish.body_format(head),
-        ignored=wish.ask.ignored,
+        ignored=_ignored(wish.ask, model),
         admitted=None if stream is None else stream.admitted,
     )
 
@@ -45,11 +48,18 @@ async def count_tokens(request: Request) -> WatchedResponse:
 
     async def work() -> Response:
         answer = await services.residency.tokenizer.ask(model, wish.what(model.request))
-        headers = {"x-innkeeper-ignored": ", ".join(wish.ask.ignored)} if wish.ask.ignored else None
+        ignored = _ignored(wish.ask, model)
+        headers = {"x-innkeeper-ignored": ", ".join(ignored)} if ignored else None
         body = anthropic_answer.render_count(len(answer.tokens))
         return Response(body, media_type="application/json", headers=headers)
 
     return WatchedResponse(services.live, work)
+
+
+def _ignored(ask: ChatAsk, model: ResolvedModel) -> tuple[str, ...]:
+    """What the answer's header names."""
+    told = thinking_of(model)
+    return anthropic_request.unheard(ask, thinks=told.thinks, takes_effort=told.takes_effort)
 
 
 ROUTES = [

@@ -16,11 +16,11 @@ from gateway.errors import ModelLoadFailed, ModelNotFound, NotSupported
 from gateway.leased_response import LeasedResponse
 from gateway.protocols import ollama_chat, ollama_generate, ollama_models
 from gateway.protocols.ollama_answer import render_idle
-from gateway.protocols.ollama_options import check_context
+from gateway.protocols.ollama_options import check_context, check_think
 from gateway.protocols.ollama_request import OllamaRequest
 from gateway.protocols.ollama_times import AnswerTimes
 from gateway.registry.catalog import Catalog, ResolvedModel
-from gateway.registry.model_card import read_card
+from gateway.registry.model_card import read_card, thinking_of
 from gateway.routes.bodies import new_head, parsed_json, sibling_numbers
 from gateway.services import Services, services_of
 from gateway.watched_response import WatchedResponse
@@ -81,6 +81,7 @@ async def _answer(request: Request, wish: OllamaRequest) -> LeasedResponse | Wat
     check_context(wish.context, model.id, model.footprint.context)
     if wish.idle:
         return _idle(request, services, model, wish, times)
+    check_think(wish.ask.reasoning, thinks=thinking_of(model).thinks)
     head = new_head("ollama", model)
 
     def leased() -> None:

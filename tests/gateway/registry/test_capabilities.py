@@ -9,8 +9,8 @@ import pytest
 from engines.gguf.tokenizers import infill
 from engines.header import GgufValueType, read_header
 from engines.text.generic_tools import knows_tools
-from engines.text.reasoning import FORMATS, reasoning_format
-from gateway.registry.capabilities import INFILL_KEYS, INFILL_TEXTS, capabilities_of
+from engines.text.reasoning import FORMATS, reasoning_format, template_switches
+from gateway.registry.capabilities import INFILL_KEYS, INFILL_TEXTS, capabilities_of, takes_effort
 from tests.engines.helpers_gguf_bytes import array_pair, gguf, pair
 
 FORMAT_TEMPLATES = ["{{ messages[0].content }}" + "".join(marks) for format in FORMATS for marks in format.told_by]
@@ -37,6 +37,20 @@ def capabilities(template: str | None) -> tuple[str, ...]:
 def test_thinking_is_what_the_engine_finds_a_format_for(template: str) -> None:
     assert reasoning_format(template) is not None
     assert capabilities(template) == ("completion", "thinking")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ reasoning_effort }}",
+        "{%- if thinking_effort == 'low' %}x{% endif %}",
+        "{{ message.reasoning_effort }} reasoning_effort {{ 'reasoning_effort' }}",
+        "{{ my_reasoning_effort }}",
+        "",
+    ],
+)
+def test_effort_is_what_the_engine_sees_a_variable_for(template: str) -> None:
+    assert takes_effort(template) == (template_switches(template).effort is not None)
 
 
 @pytest.mark.parametrize("template", TOOL_TEMPLATES)
