@@ -25,12 +25,15 @@ _RETRY_AFTER_S = 10.0
 
 
 def classify(services: Services, name: str, tasks: tuple[Task, ...]) -> ResolvedModel:
-    """The model of this name (id, alias, ``id@profile``). ShuttingDown, ModelNotFound, WrongModelKind, or its own error."""
+    """The model of this name (id, alias, ``id@profile``). ShuttingDown, ModelNotFound, WrongModelKind, or its own error.
+
+    A model whose files cannot be read may be of any kind: what is wrong with them is then the answer, on every route.
+    """
     if services.residency.is_shutting_down:
         raise ShuttingDown("the server is shutting down", retry_after_s=_RETRY_AFTER_S)
     model = services.catalog.resolve(name)
-    if model.task not in tasks:
-        suitable = [other for task in tasks for other in services.catalog.ids(task)]
+    if model.task_known and model.task not in tasks:
+        suitable = [other.id for other in services.catalog.models if other.task_known and other.task in tasks]
         offer = f"suitable: {', '.join(suitable)}" if suitable else "the registry has no suitable model"
         raise WrongModelKind(f"{model.id!r} is {_KINDS[model.task]}; {offer}", param="model")
     if model.error is not None:

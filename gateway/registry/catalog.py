@@ -50,6 +50,7 @@ class ResolvedModel:
     created: int  # seconds since the epoch: the newest file's time, 0 for a simulated model
     checkpoint: Checkpoint | None = None  # None for a simulated model, and where the headers cannot be read
     error: GatewayError | None = None
+    task_known: bool = True  # False: its files cannot be read and its entry is silent, so that it may be of any kind
 
 
 class Catalog:
@@ -180,6 +181,7 @@ class Catalog:
             created=files.created,
             checkpoint=files.checkpoint,
             error=files.error,
+            task_known=files.task_known,
         )
 
 

@@ -42,6 +42,7 @@ class ModelFiles:
     family: Layer = NO_FAMILY
     checkpoint: Checkpoint | None = None  # None for a simulated model, and where the headers cannot be read
     error: GatewayError | None = None
+    task_known: bool = True  # False: neither the entry nor a header says it, and the spec's is a placeholder
 
 
 def read_files(entry: ModelEntry, directory: Path, machine: Machine) -> ModelFiles:
@@ -140,8 +141,9 @@ def _unusable(
         message = problem.message if isinstance(problem, EngineError) else f"{path or entry.source[:200]}: {problem}"
         error = ModelLoadFailed(message)
     paths = () if path is None else (str(path),)
+    task = entry.task or (None if checkpoint is None else checkpoint.task)
     return ModelFiles(
-        spec=ModelSpec(id=entry.id, task=entry.task or "text", format="gguf", paths=paths),
+        spec=ModelSpec(id=entry.id, task=task or "text", format="gguf", paths=paths),
         content_key="",
         resident_key=f"unusable:{entry.id}",
         footprint=Footprint(static_bytes=0, kv_bytes_per_token=0, transient_bytes=0, context=0),
@@ -150,6 +152,7 @@ def _unusable(
         family=family,
         checkpoint=checkpoint,
         error=error,
+        task_known=task is not None,
     )
 
 
