@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from math import isinf
 from typing import Any
 
@@ -31,7 +32,7 @@ def decode_object(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
     if not body.strip():
         raise InvalidRequest("the body is empty; it must be a JSON object")
     try:
-        value = _decoder.decode(body.decode("utf-8"))
+        value = _decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"the body is not valid UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
@@ -46,6 +47,14 @@ def decode_object(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
     if _SURROGATE.search(body):
         _check_surrogates(value)
     return value
+
+
+def _decode(text: str) -> Any:
+    try:
+        return _decoder.decode(text)
+    except _WrongNumberError:
+        # Read again, now with a mark in the place of such numbers: a decoder does not say where it is.
+        raise _refusal_of_marked(_marking_decoder.decode(text)) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -65,27 +74,63 @@ def _twice(pairs: list[tuple[str, Any]]) -> str:
     raise AssertionError("every key is there once")
 
 
+class _WrongNumberError(Exception):
+    """A number that is refused; its text says why, and follows the name of its field."""
+
+
 def _integer(digits: str) -> int:
     if len(digits) < 19:  # within 63 bits
         return int(digits)
     # Judged by length first: int() takes quadratic time on long strings.
     if len(digits) > 20 or (value := int(digits)).bit_length() > _INTEGER_BITS:
-        raise InvalidRequest(f"the body holds an integer beyond {_INTEGER_BITS} bits: {digits[:24]}…")
+        raise _WrongNumberError(f"is {digits[:24]}…; it must be an integer within {_INTEGER_BITS} bits")
     return value
 
 
 def _float(text: str) -> float:
     value = float(text)
     if isinf(value):
-        raise InvalidRequest(f"the body holds a number out of range: {text[:24]}")
+        raise _WrongNumberError(f"is {text[:24]}, which is out of range")
     return value
 
 
 def _constant(name: str) -> Any:
-    raise InvalidRequest(f"the body holds {name}, which is not JSON")
+    raise _WrongNumberError(f"is {name}, which is not JSON")
+
+
+def _marked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """``parse``, which gives what it would raise about a number."""
+
+    def parse_or_mark(text: str) -> Any:
+        try:
+            return parse(text)
+        except _WrongNumberError as mark:
+            return mark
+
+    return parse_or_mark
+
+
+def _refusal_of_marked(value: Any) -> InvalidRequest:
+    """About the first mark in ``value``, which has one."""
+    waiting = [("", value)]
+    while True:
+        field, item = waiting.pop()
+        if isinstance(item, _WrongNumberError):
+            return InvalidRequest(f"{field or 'the body'} {item}", param=field or None)
+        members: Iterable[tuple[str | int, Any]] = item.items() if isinstance(item, dict) else enumerate(item)
+        for name, member in reversed(list(members)):
+            if isinstance(member, dict | list | _WrongNumberError):
+                place = f"[{name}]" if isinstance(name, int) else f".{name[:100]}" if field else name[:100]
+                waiting.append((field + place, member))
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+_marking_decoder = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_marked(_integer),
+    parse_float=_marked(_float),
+    parse_constant=_marked(_constant),
+)
 _JSON_NAMES: dict[type, str] = {
     list: "an array",
     str: "a string",

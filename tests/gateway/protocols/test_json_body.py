@@ -45,6 +45,32 @@ def test_decode_refuses(body: bytes, says: str) -> None:
         decode_object(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "param", "says"),
+    [
+        (b'{"model": "m", "seed": 1180591620717411303424}', "seed", "seed is 1180591620717411303424…; it must be"),
+        (b'{"top_p": NaN}', "top_p", "top_p is NaN, which is not JSON"),
+        (b'{"options": {"min_p": -1e999}}', "options.min_p", "options.min_p is -1e999, which is out of range"),
+        (b'{"a": {"x": [1, [2]]}, "b": [{"c": [0, 1e400]}], "d": NaN}', "b[0].c[1]", r"b\[0\].c\[1\] is 1e400"),
+        (b"[[1, Infinity]]", "[0][1]", "Infinity"),
+        (b"NaN", None, "the body is NaN"),
+    ],
+)
+def test_decode_names_the_field_of_a_number_it_refuses(body: bytes, param: str | None, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says) as refusal:
+        decode_object(body)
+    assert refusal.value.param == param
+
+
+def test_decode_finds_a_number_in_deep_nesting_and_among_many() -> None:
+    with pytest.raises(InvalidRequest, match=r"a\[0\]\[0\].* is NaN"):
+        decode_object(b'{"a": ' + b"[" * 90 + b"NaN" + b"]" * 90 + b"}")
+    began = time.perf_counter()
+    with pytest.raises(InvalidRequest, match=r"a\[300000\] is NaN"):
+        decode_object(b'{"a": [' + b"[]," * 300_000 + b"NaN]}")
+    assert time.perf_counter() - began < 5
+
+
 def test_decode_long_digits_take_no_time() -> None:
     began = time.perf_counter()
     with pytest.raises(InvalidRequest):
