@@ -34,6 +34,7 @@ _THOUGHTS = ("t0", " t1", " t2")
 _CHARACTERS = 4  # of JSON, a token
 _DEEPEST = 30
 _MOST_VALUES = 1000
+_TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 _REMARKS = {
     "$schema",
     "$id",
@@ -137,7 +138,9 @@ def _answer(grammar: Grammar) -> str:
 def _made_up(schema: Any, field: str) -> str:
     """A value of this schema, as JSON."""
     try:
-        return json.dumps(_Maker(schema, field).least(schema), ensure_ascii=False)
+        maker = _Maker(schema, field)
+        maker.check(schema)
+        return json.dumps(maker.least(schema), ensure_ascii=False)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UnsupportedParameter(f"{field}: not a schema that a simulated model can read", param=field) from error
 
@@ -149,6 +152,24 @@ class _Maker:
         self._root = root
         self._field = field
         self._left = _MOST_VALUES
+
+    def check(self, schema: Any, depth: int = 0) -> None:
+        """Whether it is a schema at all, the parts that :meth:`least` leaves out too: a real model's grammar needs them all."""
+        if isinstance(schema, bool):
+            return
+        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+            raise self._refusal(f"of {json.dumps(schema)[:100]}")
+        kinds = schema.get("type", "null")
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            if kind not in _TYPES:
+                raise self._refusal(f"of the type {json.dumps(kind)[:100]}")
+        if "$ref" in schema:
+            self._target(str(schema["$ref"]))
+        parts = [part for several in ("anyOf", "oneOf") for part in schema.get(several, ())]
+        parts += [part for named in ("properties", "$defs", "definitions") for part in schema.get(named, {}).values()]
+        parts += [schema[one] for one in ("items", "additionalProperties") if one in schema]
+        for part in parts:
+            self.check(part, depth + 1)
 
     def least(self, schema: Any, depth: int = 0) -> Any:
         """A value of this schema."""
@@ -176,11 +197,13 @@ class _Maker:
                 return [self.least(schema.get("items", True), depth + 1) for _ in range(schema.get("minItems", 0))]
             case "string":
                 length = schema.get("minLength", min(1, schema.get("maxLength", 1)))
-                if length > _MOST_VALUES:
+                if length > min(_MOST_VALUES, schema.get("maxLength", length)):
                     raise self._refusal("of this length")
                 return "w" * length
             case "integer" | "number":
-                return _nearest(schema)
+                if (number := _nearest(schema)) is None:
+                    raise self._refusal("within these bounds")
+                return number
             case "boolean":
                 return False
             case _:
@@ -201,10 +224,11 @@ class _Maker:
         )
 
 
-def _nearest(schema: Mapping[str, Any]) -> int:
-    """The whole number nearest to 0 that the bounds allow."""
+def _nearest(schema: Mapping[str, Any]) -> int | None:
+    """The whole number nearest to 0 that the bounds allow, None where there is none."""
     lows: list[int] = [math.ceil(schema["minimum"])] if "minimum" in schema else []
     lows += [math.floor(schema["exclusiveMinimum"]) + 1] if "exclusiveMinimum" in schema else []
     highs: list[int] = [math.floor(schema["maximum"])] if "maximum" in schema else []
     highs += [math.ceil(schema["exclusiveMaximum"]) - 1] if "exclusiveMaximum" in schema else []
-    return max([*lows, min([*highs, 0])])
+    number = max([*lows, min([*highs, 0])])
+    return number if all(number <= high for high in highs) else None

@@ -150,6 +150,19 @@ def test_json_object_is_one() -> None:
         ({"grammar": Grammar(kind="json_schema", source='{"type": "string", "minLength": 2000}')}, "of this length"),
         ({"grammar": Grammar(kind="json_schema", source='{"type": "object", "required": 5}')}, "can read"),
         ({"grammar": Grammar(kind="json_schema", source='{"enum": []}')}, "can read"),
+        ({"grammar": Grammar(kind="json_schema", source='{"type": "nonsense"}')}, 'of the type "nonsense"'),
+        ({"grammar": Grammar(kind="json_schema", source='{"type": ["null", 5]}')}, "of the type 5"),
+        ({"grammar": Grammar(kind="json_schema", source='{"properties": {"a": {"type": "text"}}}')}, 'type "text"'),
+        ({"grammar": Grammar(kind="json_schema", source='{"properties": {"a": {"$ref": "#/b"}}}')}, "'#/b'"),
+        ({"grammar": Grammar(kind="json_schema", source='{"items": {"anyOf": [{}, 5]}}')}, "of 5"),
+        (
+            {"grammar": Grammar(kind="json_schema", source='{"type": "number", "minimum": 0.2, "maximum": 0.7}')},
+            "within these bounds",
+        ),
+        (
+            {"grammar": Grammar(kind="json_schema", source='{"type": "string", "minLength": 3, "maxLength": 2}')},
+            "of this length",
+        ),
         (
             {"tools": ToolUse(tools=(Tool(name="f", parameters={"not": {}}),), choice="required")},
             "'not'",
