@@ -110,8 +110,10 @@ class Checkpoint:
         return self.header.file_bytes
 
 
-def detect(path: str | os.PathLike[str]) -> Checkpoint:
+def detect(path: str | os.PathLike[str], task: Task | None = None) -> Checkpoint:
     """What the checkpoint at ``path`` is: a GGUF file, the first part of a split set, or a directory with either format.
+
+    ``task`` is what it is to be used for, whatever its files say it was made for: ``unsupported`` tells whether it can be.
 
     Raises CheckpointError (GgufFormatError) for damaged files and things that are no model, UnsupportedModel for formats
     and tensor types that are not known.
@@ -120,12 +122,12 @@ def detect(path: str | os.PathLike[str]) -> Checkpoint:
     if place.suffix == ".safetensors" and not place.is_dir():
         place = place.parent
     if not place.is_dir():
-        return _detect_gguf(read_header(place))
+        return _detect_gguf(read_header(place), task)
     if any(place.glob("*.safetensors")):
-        return _detect_safetensors(place)
+        return _detect_safetensors(place, task)
     models = [file for file in sorted(place.glob("*.gguf")) if _is_main_file(file.name)]
     if len(models) == 1:
-        return _detect_gguf(read_header(models[0]))
+        return _detect_gguf(read_header(models[0]), task)
     if models:
         raise CheckpointError(f"{place}: has several GGUF files; name one of {', '.join(file.name for file in models)}")
     if (place / "model.bin").exists():
@@ -141,7 +143,7 @@ def _is_main_file(name: str) -> bool:
     return "mmproj" not in name.lower() and not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", name)
 
 
-def _detect_gguf(header: GgufHeader) -> Checkpoint:
+def _detect_gguf(header: GgufHeader, task: Task | None) -> Checkpoint:
     architecture = header.text("general.architecture")
     if architecture is None:
         raise GgufFormatError(header.path, "has no general.architecture, so it is no model")
@@ -151,7 +153,7 @@ def _detect_gguf(header: GgufHeader) -> Checkpoint:
     if not header.tensors:
         raise CheckpointError(f"{header.path}: has no tensors: a vocabulary, not a model")
     name = header.text("general.name") or Path(header.path).stem
-    task = _gguf_task(header, architecture, name)
+    task = task or _gguf_task(header, architecture, name)
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     return Checkpoint(
         task=task,
@@ -234,7 +236,7 @@ def _encoder_unsupported(header: GgufHeader | SafetensorsHeader, config: HfConfi
 # --- safetensors ----------------------------------------------------------------------------------------------------
 
 
-def _detect_safetensors(directory: Path) -> Checkpoint:
+def _detect_safetensors(directory: Path, task: Task | None) -> Checkpoint:
     header = read_safetensors_header(directory)
     config_path = directory / "config.json"
     config = load_json(config_path, _CONFIG_BYTES) if config_path.exists() else {}
@@ -245,7 +247,7 @@ def _detect_safetensors(directory: Path) -> Checkpoint:
     limit = sentence_limit(directory)
     if limit is not None and type(context) is int:
         context = min(context, limit)
-    task = _safetensors_task(directory, config)
+    task = task or _safetensors_task(directory, config)
     return Checkpoint(
         task=task,
         format="safetensors",

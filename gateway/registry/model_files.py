@@ -55,13 +55,13 @@ def read_files(entry: ModelEntry, directory: Path, machine: Machine) -> ModelFil
     try:
         path = resolve_source(entry.source, directory)
         _check_encodable(path)
-        checkpoint = detect(path)
+        checkpoint = detect(path, entry.task)
         family = family_layer(checkpoint)
         if checkpoint.unsupported is not None:
             raise ModelLoadFailed(f"{path}: {checkpoint.unsupported}", retry=False)
         spec = ModelSpec(
             id=entry.id,
-            task=entry.task or checkpoint.task,
+            task=checkpoint.task,
             format=checkpoint.format,
             paths=tuple(str(part) for part in checkpoint.paths),
             context=entry.context,

@@ -13,6 +13,7 @@ from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.ggml_types import GgmlType
 from engines.gguf.model import build_model
 from engines.header import GgufValueType, read_header
+from engines.wire import Task
 from tests.engines.gguf.helpers_tiny import FAMILIES, tiny_model
 from tests.engines.helpers_gguf_bytes import ARCHITECTURE, Tensor, array_pair, gguf, pair, small_llama
 from tests.engines.helpers_safetensors_bytes import safetensors
@@ -196,6 +197,16 @@ def test_detect_says_why_a_model_is_unsupported(
     checkpoint = detect(write(tmp_path / "m.gguf", gguf(pairs, tensors)))
     assert checkpoint.unsupported is not None
     assert checkpoint.unsupported.startswith(reason)
+
+
+def test_detect_for_a_task_says_whether_it_can_be_used_for_that(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", gguf(text_pairs("llama"), text_tensors("llama")))
+    tasks: tuple[Task, ...] = ("text", "embedding", "stt")
+    found = {task: detect(path, task) for task in tasks}
+    assert [checkpoint.task for checkpoint in found.values()] == list(tasks)
+    assert found["text"] == detect(path) and found["text"].unsupported is None
+    assert "'llama' is not supported; these are: bert" in (found["embedding"].unsupported or "")
+    assert found["stt"].unsupported == "stt models in GGUF files cannot be run by this version"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

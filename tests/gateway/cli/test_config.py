@@ -65,7 +65,8 @@ def test_check_lists_every_problem_by_its_key(path: Path, capsys: pytest.Capture
     assert status == 1
     keys = ["sever", "models[0].contxt", "profiles.a.sampling.temperature", "profiles.b"]
     assert [problem["key"] for problem in report["problems"]] == keys
-    assert [line.split(": ")[0] for line in lines] == keys
+    assert [line.split(": ")[0] for line in lines[:-1]] == keys
+    assert lines[-1] == "the files of its models are looked at when that is mended"
     assert lines[0] == "sever: unknown key; did you mean server?"
 
 
@@ -97,6 +98,18 @@ def test_check_reads_the_files_that_are_named(path: Path, capsys: pytest.Capture
     assert status == 1 and lines[0].startswith("profiles.p.chat_template: ") and "no such file" in lines[0]
 
 
+def test_check_holds_a_model_to_the_task_it_is_given(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path.parent / "m.gguf").write_bytes(small_llama(tensors=WHOLE_LLAMA))
+    models = "\n".join(
+        f"  - {{id: m{i}, source: m.gguf, task: {task}}}" for i, task in enumerate(("text", "embedding", "stt"))
+    )
+    status, _, report = check(path, f"models:\n{models}", capsys)
+    told = {problem["key"]: problem["message"] for problem in report["problems"]}
+    assert status == 1 and list(told) == ["models[1].source", "models[2].source"]
+    assert "the architecture 'llama' is not supported; these are: bert" in told["models[1].source"]
+    assert told["models[2].source"].endswith("stt models in GGUF files cannot be run by this version")
+
+
 def test_check_says_what_a_start_would_stumble_over(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "server: {host: 0.0.0.0}\nmemory: {device: 1GiB, budget: 1GiB}\n"
@@ -104,7 +117,11 @@ def test_check_says_what_a_start_would_stumble_over(path: Path, capsys: pytest.C
     )
     status, _, report = check(path, text, capsys)
     told = {problem["key"]: problem["message"] for problem in report["problems"]}
-    assert status == 1 and list(told) == ["server.host", "models[0].pin"]
+    assert status == 1 and list(told) == ["server.host", "models[0].source", "models[0].pin"]
+    assert (
+        told["models[0].source"]
+        == "needs at least 2.0 GiB, and memory.budget is 1.0 GiB: every request for it is refused"
+    )
     assert "no key is configured" in told["server.host"]
     assert told["models[0].pin"].startswith("the pinned models need at least 2.0 GiB")
 
@@ -113,14 +130,21 @@ def test_check_warns_of_what_is_hardly_meant(path: Path, capsys: pytest.CaptureF
     metadata = [pair("general.sampling.temp", GgufValueType.FLOAT32, 9.0)]
     (path.parent / "m.gguf").write_bytes(small_llama(metadata, WHOLE_LLAMA))
     text = (
-        "memory: {budget: 1000TiB}\nprofiles: {p: {}}\nmodels: [{id: a, source: m.gguf, aliases: [b]}]\n"
+        "memory: {budget: 1000TiB}\nserver: {cors_origins: ['*', 'https://a.example:81', 'a.example', 'http://a/']}\n"
+        "profiles: {p: {}}\nmodels: [{id: a, source: m.gguf, aliases: [b], context: 9999999}]\n"
         "rules: [{match: [a, b], profile: p}, {match: 'c*', profile: p}, {match: '?', profile: p}]"
     )
     status, lines, report = check(path, text, capsys)
     assert status == 0 and lines[-1] == "1 model, 1 profile, no problem"
+    such = "https://app.example or http://localhost:3000"
     assert [(warning["key"], warning["message"]) for warning in report["warnings"][1:]] == [
         ("rules[0].match[1]", "'b' matches no model's id"),
         ("rules[1].match", "'c*' matches no model's id"),
+        *(
+            (f"server.cors_origins[{i}]", f"'{origin}' is no browser's origin, such as {such}")
+            for i, origin in ((2, "a.example"), (3, "http://a/"))
+        ),
+        ("models[0].context", "9999999 is more than the file's 2048 tokens, which is what the model gets"),
         ("models[0].source", "general.sampling.temp is 9.0: expected `float` <= 2.0; not used"),
     ]
     assert report["warnings"][0]["key"] == "memory.budget" and "clamped to" in report["warnings"][0]["message"]

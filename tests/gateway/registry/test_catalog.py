@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from engines.detect import detect
+from engines.wire import Task
 from gateway.errors import ModelNotFound
 from gateway.machine import Machine
 from gateway.registry import model_files as module
@@ -28,9 +29,9 @@ def reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         (tmp_path / f"{name}.gguf").write_bytes(small_llama())
     seen: list[str] = []
 
-    def watched(path: Path) -> object:
+    def watched(path: Path, task: Task | None) -> object:
         seen.append(path.name)
-        return detect(path)
+        return detect(path, task)
 
     monkeypatch.setattr(module, "detect", watched)
     return seen
