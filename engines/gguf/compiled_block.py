@@ -5,6 +5,9 @@
     attended = attention(q, k, v)                            mx.fast.scaled_dot_product_attention, as stock code reaches it
     h = x + attended @ o.T, out = h + mlp(norm(h))           kept by mx.compile
 
+Over a batch's cache of whole contexts attention is a part of what is kept, where the back end has a kernel for it: MLX's own takes
+no mask of padding, and without one it is a dozen operations a layer.
+
 A GPU decodes a token of an 8B model in less time than Python needs to describe it, so what does not change from one token to the
 next is traced once and replayed. Only steps of one token a row are: prompts come in too many lengths, and their kernels take
 longer than their description. The same leaves are called in the same order, so the answer is the stock block's. Sums with the
@@ -19,6 +22,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx_lm.models.base import scaled_dot_product_attention
+from mlx_lm.models.cache import BatchKVCache
 
 from engines.gguf.block_parts import BlockParts, block_parts, watch
 from engines.gguf.kernels.gathering import LayerBackend
@@ -30,7 +34,7 @@ class CompiledBlock(Module):
     """The stock block's children under their names, and its answer. A leaf that is replaced later (by one with an adapter, say)
     is seen: the stock block then computes."""
 
-    def __init__(self, stock: Any, parts: BlockParts, shared: Shared) -> None:
+    def __init__(self, stock: Any, parts: BlockParts, shared: Shared, device: LayerBackend | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         for name, child in stock.items():
             self[name] = child
@@ -39,8 +43,17 @@ class CompiledBlock(Module):
         self._norm: Callable[[mx.array], mx.array] = parts.norm.__call__
         self._before: Callable[..., Any] = mx.compile(parts.before_attention)
         self._after: Callable[..., Any] = mx.compile(parts.after_attention)
-        self._scale = stock.self_attn.scale
+        self._scale = scale = stock.self_attn.scale
         self._shared = shared
+        self._attends: Callable[[mx.Dtype, int], bool] = lambda dtype, features: False
+        if device is not None:
+            attend, after = device.attend, parts.after_attention
+
+            def attend_after(q: mx.array, k: mx.array, v: mx.array, left: mx.array, used: mx.array, x: mx.array) -> Any:
+                return after(attend(q, k, v, left, used, scale), x)
+
+            self._attends = device.attends
+            self._attend_after: Callable[..., Any] = mx.compile(attend_after)
         self._replaced: Callable[[], bool] = lambda: False
 
     def watch(self, leaves: list[tuple[Any, str]]) -> None:
@@ -56,18 +69,27 @@ class CompiledBlock(Module):
         queries, keys, values = self._before(
             self._norm(x) if normed is None else normed, self._shared.offset(cache.offset)
         )
+        if type(cache) is BatchKVCache and self._attends(queries.dtype, queries.shape[-1]):
+            self._shared.append(cache, keys, values)
+            used = self._shared.used(cache._idx)
+            answer = self._attend_after(queries, cache.keys, cache.values, cache.left_padding, used, x)
+            return self._shared.keep(*answer)
         keys, values = cache.update_and_fetch(keys, values)
         attended = scaled_dot_product_attention(queries, keys, values, cache=cache, scale=self._scale, mask=mask)
         return self._shared.keep(*self._after(attended, x))
 
 
 class Shared:
-    """What a model's layers hand on to each other: the offset as an array, since a number would be a part of what is kept, and
-    what the norm of the next layer makes of a layer's answer."""
+    """What a model's layers hand on to each other: offsets and lengths as arrays, since a number would be a part of what is kept,
+    and what the norm of the next layer makes of a layer's answer."""
 
     def __init__(self) -> None:
         self._value = -1
         self._array: mx.array | None = None
+        self._length = -1
+        self._used: mx.array | None = None
+        self._offset: mx.array | None = None
+        self._next_offset: mx.array | None = None
         self._answer: mx.array | None = None
         self._normed: mx.array | None = None
 
@@ -78,6 +100,26 @@ class Shared:
         if self._array is None or offset != self._value:
             self._value, self._array = offset, mx.array(offset, dtype=mx.int32)
         return self._array
+
+    def used(self, length: int) -> mx.array:
+        """int32 [1]."""
+        if self._used is None or length != self._length:
+            self._length, self._used = length, mx.array([length], dtype=mx.int32)
+        return self._used
+
+    def append(self, cache: Any, keys: mx.array, values: mx.array) -> None:
+        """One token a row goes into a batch's cache, as its ``update_and_fetch`` does it, but for slices that nobody needs; layers
+        that hold the same offsets (``engines.text.cache_room``) go on holding the same."""
+        before, at = cache.offset, cache._idx
+        if cache.keys is None or at >= cache.keys.shape[2]:
+            cache.update_and_fetch(keys, values)
+        else:
+            cache._idx = at + 1
+            cache.keys[..., at : at + 1, :] = keys
+            cache.values[..., at : at + 1, :] = values
+        if self._offset is not before:
+            self._offset, self._next_offset = before, before + 1
+        cache.offset = self._next_offset
 
     def keep(self, answer: mx.array, normed: mx.array | None = None) -> mx.array:
         """Holds the normed answer, if there is one, for whoever is given the answer next."""
@@ -97,7 +139,8 @@ def compiled_blocks(layers: Sequence[Any], device: LayerBackend | None) -> list[
     shared = Shared()
     parts = [block_parts(*pair, device) for pair in zip(layers, [*layers[1:], None], strict=True)]
     blocks = [
-        stock if part is None else CompiledBlock(stock, part, shared) for stock, part in zip(layers, parts, strict=True)
+        stock if part is None else CompiledBlock(stock, part, shared, device)
+        for stock, part in zip(layers, parts, strict=True)
     ]
     now = {id(stock): block for stock, block in zip(layers, blocks, strict=True)}
     for block, part in zip(blocks, parts, strict=True):

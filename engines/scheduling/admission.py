@@ -29,7 +29,7 @@ class KvCost:
     """KV bytes of one token of one row: of the layers that keep every token, and of those that keep a sliding window; and what
     the layers with a recurrent state keep of a row, whatever its length.
 
-    ``layer_bytes_per_token`` is of the largest layer alone, for the copy; 0: none is projected.
+    ``layer_bytes_per_token`` is of the layers that are copied at once; 0: no copy is projected.
     """
 
     bytes_per_token: int

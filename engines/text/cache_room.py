@@ -2,7 +2,10 @@
 
 mlx-lm's batch caches grow in steps from wherever they stand, keep the room of rows that have left, and hold a window and a
 whole prefill chunk, recurrent ones whatever their state was cut from; a slice of an array keeps all of it in memory.
-:func:`fit` gives each the room it needs, in memory of its own. Layer by layer, so that no more than one layer is held twice.
+:func:`fit` gives each the room it needs, in memory of its own.
+
+No more than :func:`layers_at_once` layers are held twice: each wait for a GPU costs as much as copying a layer, so there several
+are copied before they are waited for.
 """
 
 from __future__ import annotations
@@ -15,7 +18,14 @@ from mlx_lm.models.cache import ArraysCache, BatchKVCache, BatchRotatingKVCache,
 
 from engines.scheduling.admission import KV_STEP
 
-__all__ = ["fit", "keep_rows"]
+__all__ = ["extended", "fit", "keep_rows", "layers_at_once"]
+
+_GPU_LAYERS = 4
+
+
+def layers_at_once() -> int:
+    """Layers that are held twice while rows join or leave."""
+    return 1 if mx.default_device().type == mx.DeviceType.cpu else _GPU_LAYERS
 
 
 def fit(caches: Iterable[Any]) -> None:
@@ -31,14 +41,62 @@ def fit(caches: Iterable[Any]) -> None:
             _move(cache, 0, cache._idx, _steps(cache._idx))
 
 
+def extended(caches: Iterable[Any]) -> None:
+    """After mlx-lm's ``extend``: what each was made from is let go, and each has the room it needs."""
+    flat = [*_flat(caches)]
+    _settle(flat)
+    fit(flat)
+    _share(flat)
+
+
 def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
     """Their ``filter``, and the room of the rows that left is free when this returns."""
-    for cache in _flat(caches):
-        length = getattr(cache, "_idx", None)
-        cache.filter(rows)
-        mx.eval(cache.state)
-        if isinstance(cache, BatchKVCache) and cache.keys is not None and cache._idx != length:
-            _copy(cache, 0, cache._idx, _steps(cache._idx))  # a slice now, of all that was
+    flat = [*_flat(caches)]
+    wholes = [cache for cache in flat if type(cache) is BatchKVCache and cache.keys is not None]
+    kept = mx.array([*rows])
+    # Every layer of a batch has the same padding, and asking for it waits for the device: once is enough.
+    shift = min(wholes[0].left_padding[kept].tolist()) if wholes else 0
+    for cache in wholes:
+        _keep(cache, kept, shift)
+    _settle(wholes)
+    for cache in flat:
+        if not (type(cache) is BatchKVCache and cache.keys is not None):
+            cache.filter(rows)
+            mx.eval(cache.state)
+    _share(flat)
+
+
+def _keep(cache: Any, kept: mx.array, shift: int) -> None:
+    used = cache._idx - shift
+    room = _steps(used)
+    for name in ("keys", "values"):
+        held = getattr(cache, name)
+        fresh = mx.take(held[:, :, shift : shift + room], kept, axis=0)
+        if fresh.shape[2] < room:
+            fresh = mx.pad(fresh, [(0, 0), (0, 0), (0, room - fresh.shape[2]), (0, 0)])
+        setattr(cache, name, fresh)
+    cache.offset = cache.offset[kept]
+    cache.left_padding = cache.left_padding[kept] - shift
+    cache._idx = used
+
+
+def _settle(caches: Sequence[Any]) -> None:
+    """Computes what the caches hold, so many layers at a time that no more are held twice."""
+    step = layers_at_once()
+    for at in range(0, len(caches), step):
+        mx.eval([cache.state for cache in caches[at : at + step]])
+
+
+def _share(flat: Iterable[Any]) -> None:
+    """Layers that hold the same offsets and padding hold the same arrays: what a step makes of them is computed once."""
+    first = None
+    for cache in flat:
+        if type(cache) is not BatchKVCache:
+            continue
+        if first is None:
+            first = cache
+        elif cache._idx == first._idx:
+            cache.offset, cache.left_padding = first.offset, first.left_padding
 
 
 def _flat(caches: Iterable[Any]) -> Iterator[Any]:

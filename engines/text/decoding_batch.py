@@ -10,7 +10,7 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx_lm.generate import GenerationBatch
 
-from engines.text.cache_room import fit, keep_rows
+from engines.text.cache_room import extended, keep_rows
 from engines.text.constraints.row_constraint import RowConstraint
 from engines.text.draws import DrawStages, RowDraw
 
@@ -81,9 +81,7 @@ class DecodingBatch(GenerationBatch):
         """Takes the rows of another batch, which is of no use afterwards."""
         super().extend(batch)  # type: ignore[no-untyped-call]
         batch.prompt_cache = []
-        for cache in self.prompt_cache:  # so that what each was made from is let go before the next is made
-            mx.eval(cache.state)
-        fit(self.prompt_cache)
+        extended(self.prompt_cache)
 
     def filter(self, keep: list[int]) -> None:
         """Keeps these rows; the room of the others is free when this returns."""

@@ -17,6 +17,7 @@ from engines.header import GgufHeader, read_header
 from engines.interface import EngineInfo, ReportProgress
 from engines.scheduling.admission import KvCost
 from engines.text.batcher import can_batch
+from engines.text.cache_room import layers_at_once
 from engines.text.chat_prompt import ChatEncoder
 from engines.text.engine import GgufTextEngine
 from engines.text.warm_up import warm_up
@@ -76,7 +77,9 @@ def _kv_cost(built: BuiltModel) -> KvCost:
         built.kv_window_bytes_per_token,
         built.kv_window_tokens,
         built.state_bytes,
-        layer_bytes_per_token=(built.kv_bytes_per_token + built.kv_window_bytes_per_token) // layers,
+        layer_bytes_per_token=min(layers, layers_at_once())
+        * (built.kv_bytes_per_token + built.kv_window_bytes_per_token)
+        // layers,
     )
 
 

@@ -97,3 +97,14 @@ class LayerBackend(Protocol):
     ) -> tuple[mx.array, mx.array] | None:
         """Queries and keys [rows, heads, 1, features] of one token a row, rotated. ``offset``: int32, of all rows or of each."""
         ...
+
+    def attends(self, dtype: mx.Dtype, features: int) -> bool:
+        """Whether :meth:`attend` has a kernel for this."""
+        ...
+
+    def attend(
+        self, queries: mx.array, keys: mx.array, values: mx.array, left: mx.array, used: mx.array, scale: float
+    ) -> mx.array:
+        """Attention of one token a row: queries [rows, heads, 1, features] over the first ``used`` (int32 [1]) of keys and values
+        [rows, kv heads, room, features], in each row without the first ``left`` (int32 [rows]); as the queries are."""
+        ...

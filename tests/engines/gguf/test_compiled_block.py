@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from mlx.nn.layers.base import Module
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import BatchKVCache, BatchRotatingKVCache, KVCache, make_prompt_cache
 
 from engines.gguf.block_parts import block_parts
 from engines.gguf.compiled_block import CompiledBlock, Shared, compiled_blocks
@@ -43,9 +43,15 @@ class Shifted(Module):
         return self.leaf(x) + 1.0
 
 
-def decoded(model: Any) -> mx.array:
-    """Logits [rows, steps, vocabulary] of single tokens after a prompt."""
+def decoded(model: Any, left: list[int] | None = None) -> mx.array:
+    """Logits [rows, steps, vocabulary] of single tokens after a prompt; in a batch's caches where ``left`` says what is padding."""
     cache = make_prompt_cache(model)
+    if left is not None:
+        whole = [type(each) is KVCache for each in cache]
+        cache = [
+            BatchKVCache(left) if is_whole else BatchRotatingKVCache(each.max_size, left)
+            for each, is_whole in zip(cache, whole, strict=True)
+        ]
     model(PROMPT, cache=cache)
     return mx.concatenate([model(STEPS[:, i : i + 1], cache=cache) for i in range(STEPS.shape[1])], axis=1)
 
@@ -91,6 +97,17 @@ class Device:
         ]
         return rotated[0], rotated[1]
 
+    def attends(self, dtype: mx.Dtype, features: int) -> bool:
+        return self.able
+
+    def attend(
+        self, queries: mx.array, keys: mx.array, values: mx.array, left: mx.array, used: mx.array, scale: float
+    ) -> mx.array:
+        self.calls.append("attend")
+        at = mx.arange(keys.shape[2])
+        mask = (at >= left[:, None]) & (at < used)
+        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask[:, None, None, :])
+
 
 def replace(model: Any, device: Device | None = None) -> list[CompiledBlock]:
     blocks = compiled_blocks(model.layers, device)
@@ -124,6 +141,18 @@ def test_compiled_block_takes_the_kernels_between_products(model: Any, able: boo
     # The norms before the first layer and behind the last stay the model's own.
     assert device.calls.count("sum_norm") == 3 * (2 * layers - 1)
     assert device.calls.count("rotate") == 3 * layers
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_compiled_block_attends_over_a_batch_without_its_padding(model: Any, able: bool) -> None:
+    left = [0, 2]
+    stock = decoded(model, left)
+    device = Device(able)
+    replace(model, device)
+    got = decoded(model, left)
+    assert mx.allclose(got, stock, atol=1e-5)
+    whole = sum(type(each) is KVCache for each in make_prompt_cache(model))
+    assert device.calls.count("attend") == (3 * whole if able else 0)
 
 
 def test_compiled_block_takes_an_offset_of_each_row(model: Any) -> None:
@@ -161,6 +190,21 @@ def test_shared_makes_one_array_for_all_layers() -> None:
     assert shared.offset(5).item() == 5
     rows = mx.array([1, 2])
     assert shared.offset(rows) is rows
+
+
+def test_shared_appends_as_the_cache_itself_would() -> None:
+    shared, cache, stock = Shared(), BatchKVCache([0, 1]), BatchKVCache([0, 1])
+    beside = BatchKVCache([0, 1])
+    beside.offset = cache.offset
+    for step in range(258):  # a second piece of room is made on the way
+        keys, values = mx.full((2, 1, 1, 4), step), mx.full((2, 1, 1, 4), -step)
+        shared.append(cache, keys, values)
+        shared.append(beside, keys, values)
+        held = stock.update_and_fetch(keys, values)  # type: ignore[no-untyped-call]
+        assert cache.offset is beside.offset
+    got = cache.keys_and_values()  # type: ignore[no-untyped-call]
+    assert all(mx.array_equal(*pair) for pair in zip(got, held, strict=True))
+    assert cache.offset.tolist() == beside.offset.tolist() == stock.offset.tolist() and cache._idx == stock._idx
 
 
 def test_shared_hands_a_norm_on_once_and_to_its_own_answer_alone() -> None:

@@ -9,6 +9,7 @@ from typing import TypedDict, TypeVar
 
 import mlx.core as mx
 
+from engines.gguf.kernels.cuda.attention import attended, attends
 from engines.gguf.kernels.cuda.launch import (
     HALVES,
     Activations,
@@ -112,6 +113,14 @@ class CudaBackend:
         self, queries: mx.array, keys: mx.array, offset: mx.array, rotation: Rotation
     ) -> tuple[mx.array, mx.array] | None:
         return rotated(queries, keys, offset, rotation)
+
+    def attends(self, dtype: mx.Dtype, features: int) -> bool:
+        return attends(dtype, features)
+
+    def attend(
+        self, queries: mx.array, keys: mx.array, values: mx.array, left: mx.array, used: mx.array, scale: float
+    ) -> mx.array:
+        return attended(queries, keys, values, left, used, scale)
 
     def rows(self, blocks: mx.array, ids: mx.array, quant: QuantType, dtype: mx.Dtype) -> mx.array:
         """Weights of the rows ``ids`` [...] names: ``dtype`` [..., columns]."""

@@ -7,3 +7,4 @@
 #include "product.cuh"
 #include "dequantize.cuh"
 #include "layer.cuh"
+#include "attention.cuh"

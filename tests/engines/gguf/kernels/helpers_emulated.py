@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 __all__ = ["aligned", "bfloat16_bits", "bfloat16_values", "compiled"]
 
 _COMPILER = shutil.which("g++") or shutil.which("c++")
-_SOURCES = ("blocks.cuh", "looked_up.cuh", "accumulate.cuh", "product.cuh", "layer.cuh")
+_SOURCES = ("blocks.cuh", "looked_up.cuh", "accumulate.cuh", "product.cuh", "layer.cuh", "attention.cuh")
 
 Floats = NDArray[np.float64]
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -64,6 +64,25 @@ def test_rotate_is_that_of_mlx(waves: bool, traditional: bool, offsets: Any, dty
         assert apart(got, expected) < bound
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("features", "heads", "kv_heads"), [(128, 32, 8), (64, 9, 3), (256, 4, 1), (96, 16, 1), (128, 12, 12)]
+)
+def test_attend_is_that_of_mlx_without_padding(features: int, heads: int, kv_heads: int, dtype: str) -> None:
+    kind, bound = DTYPES[dtype]
+    for rows, room, used in ((1, 256, 1), (4, 256, 200), (1, 1024, 1000), (2, 4096, 3001)):
+        queries = mx.random.normal((rows, heads, 1, features)).astype(kind)
+        keys, values = (mx.random.normal((rows, kv_heads, room, features)).astype(kind) for _ in range(2))
+        left = mx.array([min(used - 1, 37 * row) for row in range(rows)], dtype=mx.int32)
+        got = CudaBackend().attend(queries, keys, values, left, mx.array([used], dtype=mx.int32), features**-0.5)
+        at = mx.arange(room)
+        mask = ((at >= left[:, None]) & (at < used))[:, None, None, :]
+        wide = [each.astype(mx.float32) for each in (queries, keys, values)]
+        expected = mx.fast.scaled_dot_product_attention(*wide, scale=features**-0.5, mask=mask)
+        assert got.dtype == kind
+        assert apart(got, expected) < bound, (rows, room, used)
+
+
 def logits(model: Any, rows: int) -> mx.array:
     prompts = mx.random.randint(0, 352, (rows, 6), key=mx.random.key(1))
     steps = mx.random.randint(0, 352, (rows, 4), key=mx.random.key(2))
