@@ -5,12 +5,12 @@ constexpr int KQ_SHARING = 8;
 
 // Elements a lane reads at a time: 16 bytes where a head's features are enough for all lanes, else 8.
 template <int FEATURES>
-constexpr int kq_piece() { return FEATURES % (8 * KQ_SHARING) == 0 ? 8 : 4; }
+constexpr int KQ_PIECE = FEATURES % (8 * KQ_SHARING) == 0 ? 8 : 4;
 
 // A lane's features of one head, as float.
 template <class T, int FEATURES>
 KQ_FN void kq_read_head(const T* head, int lane, float (&out)[FEATURES / KQ_SHARING]) {
-  constexpr int PIECE = kq_piece<FEATURES>();
+  constexpr int PIECE = KQ_PIECE<FEATURES>;
 #pragma unroll
   for (int p = 0; p < FEATURES / KQ_SHARING / PIECE; p++) {
     const T* const from = head + (p * KQ_SHARING + lane) * PIECE;
@@ -48,7 +48,7 @@ KQ_FN void kq_attend(const T* queries, const T* keys, const T* values, const int
   extern __shared__ __align__(128) unsigned char kq_shared[];
   float* const seen = reinterpret_cast<float*>(kq_shared);
   constexpr int MINE = FEATURES / KQ_SHARING, GROUPS = WARPS * 32 / KQ_SHARING, RECORD = FEATURES + 2;
-  constexpr int PIECE = kq_piece<FEATURES>();
+  constexpr int PIECE = KQ_PIECE<FEATURES>;
   const int group = heads / kv_heads, chunks = (group + QUERIES - 1) / QUERIES;
   const int chunk = blockIdx.y % chunks, kv_head = blockIdx.y / chunks % kv_heads, row = blockIdx.y / chunks / kv_heads;
   const int first = kv_head * group + chunk * QUERIES, count = min(QUERIES, group - chunk * QUERIES);
