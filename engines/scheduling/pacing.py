@@ -1,11 +1,12 @@
 """Whose turn it is: rows that decode keep most of their speed while a prompt is read, and the prompt is not held back for ever.
 
 After a chunk of prefill beside rows that decode, these decode for ``ratio`` × the chunk's time before the next. They then keep
-ratio / (ratio + 1) of their speed, so the ratio of a retention r is r / (1 - r).
+ratio / (ratio + 1) of their speed. The retention is a floor, and what a prompt costs beside its chunks (a first chunk that does not
+wait, colder caches, the join) comes on top, so chunks get MARGIN less than all that it leaves: with lost = (1 - MARGIN) (1 - r) the
+ratio of a retention r is (1 - lost) / lost.
 
-Where decode steps beside a prompt take longer than they do alone, more than that is lost: the ratio is then raised, up to twice
-its size, and lowered again when it is not needed. That is judged over DWELL_S at a time, and not within HYSTERESIS of the
-retention.
+Where decode steps beside a prompt take so much longer than they do alone that less than the retention is kept, the ratio is raised,
+up to twice its size, and lowered again when more than BAND above it is kept. That is judged over DWELL_S at a time.
 
 That is for one prompt. Where several could be read, had the rows that decode not the time, each has its share of it: the ratio is
 divided by their number, and rows keep at least a third of their speed. Else a batch would never fill, to the harm of all.
@@ -23,11 +24,12 @@ from typing import Literal
 from engines.scheduling.chunking import FIRST_CHUNK, LARGEST_CHUNK, LIMIT_S, TARGET_S, ChunkSize
 from engines.scheduling.settings import SchedulingSettings
 
-__all__ = ["DWELL_S", "FIRST_CHUNK", "GRACE_S", "LARGEST_CHUNK", "LIMIT_S", "TARGET_S", "Pacer"]
+__all__ = ["BAND", "DWELL_S", "FIRST_CHUNK", "GRACE_S", "LARGEST_CHUNK", "LIMIT_S", "MARGIN", "TARGET_S", "Pacer"]
 
 GRACE_S = 2.0  # from its first token, a row is fresh
 DWELL_S = 5.0  # of prefill and decode beside each other, before the ratio changes
-HYSTERESIS = 0.02  # of the retention
+MARGIN = 0.1  # of what a prompt may take
+BAND = 0.04  # above the retention, in which nothing is changed
 _MOST_RAISED = 2.0
 _RAISE = 1.25
 _OVERDUE_RATIO = 1.0
@@ -48,7 +50,7 @@ class Pacer:
         self._least_ratio = (
             settings.prefill_ratio
             if settings.prefill_ratio is not None
-            else settings.retention / (1.0 - settings.retention)
+            else 1.0 / ((1.0 - MARGIN) * (1.0 - settings.retention)) - 1.0
         )
         self._ratio = self._least_ratio
         self._deadline_s = settings.prefill_deadline_s
@@ -170,9 +172,9 @@ class Pacer:
         if self._fixed or self.overdue or self._shared_s < DWELL_S:
             return
         kept = self._kept_s / self._shared_s
-        if kept < self._retention - HYSTERESIS:
+        if kept < self._retention:
             self._ratio = min(self._ratio * _RAISE, self._least_ratio * _MOST_RAISED)
-        elif kept > self._retention + HYSTERESIS:
+        elif kept > self._retention + BAND:
             self._ratio = max(self._ratio / _RAISE, self._least_ratio)
         self._shared_s = self._kept_s = 0.0
 

@@ -71,7 +71,7 @@ def test_a_stream_keeps_its_share_of_speed_while_a_long_prompt_is_read(settings:
     while not tokens_of(events, 2):
         events += batcher.step()
     share = len(tokens_of(events, 1)) * STEP_S / (model.clock.now() - began)
-    assert kept - 0.03 < share < kept + 0.05
+    assert kept <= share < kept + 0.06
     assert model.prefill_s == pytest.approx((2 + 599) * TOKEN_S)
 
 
