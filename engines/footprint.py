@@ -27,6 +27,7 @@ from typing import Final
 from engines.detect import ENCODER_TASKS, Checkpoint
 from engines.encoders.families import blueprint_of
 from engines.encoders.hf_config import HfConfig, sentence_limit
+from engines.encoders.shape import Shape
 from engines.errors import CheckpointError, GgufFormatError, UnsupportedModel
 from engines.gguf.config import Hyperparameters
 from engines.gguf.families import FAMILIES, Plan
@@ -55,6 +56,7 @@ SENTENCEPIECE_BYTES: Final = 50  # a token of SentencePiece's, measured: text, p
 ENCODER_TOKENIZER_BYTES: Final = 330  # a token, measured: the tables of the `tokenizers` library
 UNIGRAM_TOKENIZER_BYTES: Final = 860  # the same, of a unigram model
 ENCODER_TOKENS: Final = 2048  # of the text whose activations a row of the grant has room for
+ENCODER_BUSY_TOKENS: Final = 128  # of each of the texts of a batch that keeps a GPU busy
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,17 @@ class Footprint:
         return rows * (held * self.kv_bytes_per_token + windowed + self.state_bytes)
 
 
-def estimate(model: GgufHeader | Checkpoint, *, context: int | None = None, float_bytes: int = 4) -> Footprint:
+def estimate(
+    model: GgufHeader | Checkpoint, *, context: int | None = None, float_bytes: int = 4, cuda: bool = False
+) -> Footprint:
     """The footprint of a GGUF text model, of an embedding model or of a reranker.
 
     ``context`` replaces the checkpoint's; ``float_bytes`` is the width of activations, vectors and KV: 4 on CPU, where
-    compute is float32, and 2 elsewhere. Raises UnsupportedModel when the header does not say enough, naming the key.
+    compute is float32, and 2 elsewhere; ``cuda`` says that texts are computed in large batches. Raises UnsupportedModel when
+    the header does not say enough, naming the key.
     """
     if isinstance(model, Checkpoint) and model.task in ENCODER_TASKS:
-        return _of_encoder(model, context, float_bytes)
+        return _of_encoder(model, context, float_bytes, cuda)
     header = model.header if isinstance(model, Checkpoint) else model
     if isinstance(header, SafetensorsHeader):
         raise UnsupportedModel(f"{header.paths[0]}: the footprint of safetensors checkpoints cannot be estimated")
@@ -202,8 +207,9 @@ def _tokenizer_bytes(header: GgufHeader, vocabulary: int) -> int:
     return (vocabulary + _length(header, "tokenizer.ggml.merges")) * TOKENIZER_BYTES
 
 
-def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int) -> Footprint:
-    """No KV cache: what a row keeps is room for the activations of a text of up to ENCODER_TOKENS; a longer one asks for more."""
+def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int, cuda: bool) -> Footprint:
+    """No KV cache: what a row keeps is room for the activations of a text of up to ENCODER_TOKENS; a longer one asks for more. On
+    CUDA there is room for batches that keep the device busy, too."""
     config, most = None, None
     if isinstance(model.header, SafetensorsHeader):
         directory = Path(model.paths[0]).parent
@@ -218,8 +224,14 @@ def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int) -> Foo
         kv_bytes_per_token=0,
         transient_bytes=row,
         context=context,
-        state_bytes=row,
+        state_bytes=max(row, _busy_bytes(shape, context, float_bytes)) if cuda else row,
     )
+
+
+def _busy_bytes(shape: Shape, context: int, float_bytes: int) -> int:
+    """A row's part of the grant: a batch may have half of four of them, and that is room for all the places that cost nothing."""
+    length = min(context, ENCODER_BUSY_TOKENS)
+    return -(-shape.free_places // (2 * length)) * shape.row_bytes(length, float_bytes)
 
 
 def _length(header: GgufHeader, key: str) -> int:

@@ -23,7 +23,9 @@ def build(load: LoadModel, report: ReportProgress) -> EncoderEmbeddingEngine:
     recipe = _recipe(opened)
     heads = _heads(opened, recipe)
     opened.finish()
-    return EncoderEmbeddingEngine(opened, recipe, heads, load.grant_bytes)
+    engine = EncoderEmbeddingEngine(opened, recipe, heads, load.grant_bytes)
+    engine.warm_up(report)
+    return engine
 
 
 def _recipe(opened: Opened) -> Recipe:

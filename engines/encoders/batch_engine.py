@@ -21,11 +21,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from engines.encoders.batches import BatchLimits, Pace, cut_batch, leader
+from engines.encoders.batch_shapes import BatchShapes, ExactShapes, FewShapes
+from engines.encoders.batches import BatchLimits, Pace, leader
 from engines.encoders.encoder import Encoded, Encoder, Pass
 from engines.errors import ContextLengthExceeded, EngineFailed
 from engines.gguf import kernels
-from engines.interface import EngineInfo
+from engines.interface import EngineInfo, ReportProgress
 from engines.wire import Admitted, Event, Failed, Finished, FinishReason, GrowRequest, MemoryReport, Usage, to_wire
 
 __all__ = ["STEP_S", "BatchEngine", "Job", "Row"]
@@ -89,6 +90,8 @@ def _in_order(row: _Waiting) -> tuple[int, int]:
 
 @dataclass
 class _Batch:
+    """``members`` are the first rows of ``run``; dummies may follow. ``places`` counts them and all other padding."""
+
     members: list[_Waiting]
     run: Pass
     places: int
@@ -103,6 +106,9 @@ class BatchEngine(ABC):
         self._info = info
         self._grant = grant_bytes
         self._float_bytes = float_bytes
+        self._shapes: BatchShapes = ExactShapes()
+        if info.device == "gpu" and mx.cuda.is_available():
+            self._shapes = FewShapes(info.context, info.width, encoder.shape.free_places)
         speed = _CPU_FLOPS if info.device == "cpu" else _GPU_FLOPS
         self._pace = Pace(STEP_S, rate=speed / encoder.shape.flops_per_token)
         self._jobs: dict[int, Job] = {}  # in order of arrival
@@ -129,6 +135,23 @@ class BatchEngine(ABC):
         """The events of a job that is done, but for its terminal one."""
 
     # --- Engine ---
+
+    def warm_up(self, report: ReportProgress) -> None:
+        """Computes a batch of each usual shape that the grant has room for, while the model loads: on CUDA the first of a shape
+        waits for its graph, and the first of all for MLX's own kernels. ``report`` is told the fraction that is done."""
+        usual = [
+            (rows, length) for rows, length in self._shapes.usual() if rows * length <= self._limits(length).places
+        ]
+        for done, (rows, length) in enumerate(usual):
+            ids = [[0] * max(1, length - 1)] * rows
+            # Token types are looked up by kernels of their own, which need no more than one shape.
+            for types in (None, [[1] * len(ids[0])] * rows) if done == 0 and self._encoder.type_count > 1 else (None,):
+                run = Pass(self._encoder, ids, types, length)
+                run.advance(None)
+                mx.eval(self.finish_batch(run.encoded()))
+            report((done + 1) / len(usual))
+        if usual:
+            mx.clear_cache()
 
     @property
     def info(self) -> EngineInfo:
@@ -237,7 +260,7 @@ class BatchEngine(ABC):
     def _cut(self, lead: _Waiting, events: list[Event]) -> _Batch:
         at = bisect_left(self._waiting, _in_order(lead), key=_in_order)
         lengths = [row.length for row in self._waiting]
-        begin, end = cut_batch(lengths, at, self._limits(lead.length))
+        begin, end = self._shapes.cut(lengths, at, self._limits)
         members = [row for row in self._waiting[begin:end] if row is lead or self._fits(self._largest(row.job))]
         taken = set(members)
         self._waiting = [row for row in self._waiting if row not in taken]
@@ -246,14 +269,23 @@ class BatchEngine(ABC):
             if not row.job.admitted:
                 row.job.admitted = True
                 events.append(Admitted(request_id=row.job.request_id, prompt_tokens=row.job.tokens))
-        places = len(members) * max(row.length for row in members)
-        types = [row.row.types or [0] * row.length for row in members] if any(x.row.types for x in members) else None
-        return _Batch(members, Pass(self._encoder, [row.row.ids for row in members], types), places)
+        return self._batch(members)
+
+    def _batch(self, members: list[_Waiting]) -> _Batch:
+        length = self._shapes.length(max(row.length for row in members))
+        rows = self._shapes.rows(len(members), length)
+        dummies = [[0]] * (rows - len(members))
+        types = None
+        if any(row.row.types for row in members):
+            types = [*(row.row.types or [0] * row.length for row in members), *dummies]
+        run = Pass(self._encoder, [*(row.row.ids for row in members), *dummies], types, length)
+        return _Batch(members, run, rows * length)
 
     def _limits(self, length: int) -> BatchLimits:
+        """Of a batch whose rows are of so many tokens, padding included."""
         tokens = self._pace.tokens
         if self._grant:
-            rows = self._grant // 2 // self._encoder.shape.row_bytes(length, self._float_bytes)
+            rows = self._grant // 2 // self._row_bytes(length)
             tokens = min(tokens, rows * length)
         return BatchLimits(rows=self._info.width, places=tokens)
 
@@ -274,7 +306,7 @@ class BatchEngine(ABC):
         if batch is self._long:
             self._long = None
         self._pace.took(batch.places, batch.seconds)
-        self._deliver(batch.members, np.array(results), events)
+        self._deliver(batch.members, np.array(results)[: len(batch.members)], events)
         self._bound_cache()
 
     def _deliver(self, members: Sequence[_Waiting], results: np.ndarray, events: list[Event]) -> None:
@@ -318,20 +350,23 @@ class BatchEngine(ABC):
 
     def _largest(self, job: Job) -> int:
         """Bytes that the longest of its rows takes while it is computed."""
-        return self._encoder.shape.row_bytes(job.longest, self._float_bytes)
+        return self._row_bytes(self._shapes.length(job.longest))
+
+    def _row_bytes(self, length: int) -> int:
+        return self._encoder.shape.row_bytes(length, self._float_bytes)
 
     def _fits(self, needed: int) -> bool:
         return self._grant is None or needed <= self._grant
 
     def _is_short(self, job: Job) -> bool:
-        return self._pace.expected_s(job.longest) <= 2 * STEP_S
+        return self._pace.expected_s(self._shapes.length(job.longest)) <= 2 * STEP_S
 
     def _tokens_in(self, byte_count: int) -> int:
         """The longest row that so many bytes are enough for."""
         low, high = 0, self._info.context
         while low < high:
             middle = (low + high + 1) // 2
-            if self._encoder.shape.row_bytes(middle, self._float_bytes) <= byte_count:
+            if self._row_bytes(self._shapes.length(middle)) <= byte_count:
                 low = middle
             else:
                 high = middle - 1

@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Features [batch, longest, width] in the compute dtype; what stands behind a row's length is padding."""
+    """Features [batch, tokens, width] in the compute dtype; what stands behind a row's length is padding."""
 
     features: mx.array
     lengths: mx.array  # int32 [batch]
@@ -110,10 +110,12 @@ class Encoder:
         run.advance(None)
         return run.encoded()
 
-    def embed(self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None) -> tuple[mx.array, Masks]:
-        """What the first layer reads, and the batch's masks."""
+    def embed(
+        self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None, length: int | None
+    ) -> tuple[mx.array, Masks]:
+        """What the first layer reads, and the batch's masks. ``length`` as :class:`Pass` has it."""
         lengths = [len(row) for row in rows]
-        longest = max(lengths)
+        longest = max(lengths) if length is None else length
         x = self.words(mx.array(_padded(rows, longest)))
         if self.shape.embedding_scale != 1.0:
             x = x * self.shape.embedding_scale
@@ -140,13 +142,23 @@ class Encoder:
 
 
 class Pass:
-    """One batch on its way through an encoder's layers."""
+    """One batch on its way through an encoder's layers.
+
+    Args:
+        rows: token ids, at least one each.
+        types: their token types; all 0 where None.
+        length: what rows are padded to, no more than the encoder's context; None: the longest's.
+    """
 
     def __init__(
-        self, encoder: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+        self,
+        encoder: Encoder,
+        rows: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None = None,
+        length: int | None = None,
     ) -> None:
         self._encoder = encoder
-        self._x, self._masks = encoder.embed(rows, types)
+        self._x, self._masks = encoder.embed(rows, types, length)
         self._layer = 0
 
     def advance(self, seconds: float | None) -> bool:

@@ -21,7 +21,9 @@ def build(load: LoadModel, report: ReportProgress) -> EncoderRerankEngine:
     opened = open_checkpoint(load, report)
     head = classifier_of(opened)
     opened.finish()
-    return EncoderRerankEngine(opened, head, _pairs(opened), load.grant_bytes)
+    engine = EncoderRerankEngine(opened, head, _pairs(opened), load.grant_bytes)
+    engine.warm_up(report)
+    return engine
 
 
 def _pairs(opened: Opened) -> Pairs:

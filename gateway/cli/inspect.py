@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     inspection = inspect_checkpoint(checkpoint)
     machine = read_machine()
     try:
-        footprint = estimate(checkpoint, float_bytes=_float_bytes(machine))
+        footprint = estimate(checkpoint, float_bytes=_float_bytes(machine), cuda=machine.device == "cuda")
     except UnsupportedModel:
         footprint = None  # of an architecture whose metadata is not of the kind we know: the rest can still be told
     fit = None if footprint is None else fit_of(footprint, _budget(args.budget, machine))

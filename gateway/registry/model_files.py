@@ -70,7 +70,7 @@ def read_files(entry: ModelEntry, directory: Path, machine: Machine) -> ModelFil
         )
         key = content_key(checkpoint.header)
         float_bytes = 4 if machine.device == "cpu" else 2  # MLX computes in float32 on the CPU
-        footprint = estimate(checkpoint, context=entry.context, float_bytes=float_bytes)
+        footprint = estimate(checkpoint, context=entry.context, float_bytes=float_bytes, cuda=machine.device == "cuda")
         created = int(max(Path(part).stat().st_mtime for part in spec.paths))
     except (GatewayError, EngineError, OSError) as problem:
         return _unusable(entry, path, checkpoint, family, problem)

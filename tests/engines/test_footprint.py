@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from engines.detect import detect
+from engines.encoders.families import blueprint_of
+from engines.encoders.hf_config import HfConfig
 from engines.errors import GgufFormatError, UnsupportedModel
 from engines.footprint import TOKENIZER_BYTES, Footprint, estimate
 from engines.ggml_types import GgmlType
-from engines.header import GgufHeader, GgufValueType, read_header
+from engines.header import GgufHeader, GgufValueType, SafetensorsHeader, read_header
+from tests.engines.encoders.helpers_tiny_encoders import write_tiny
 from tests.engines.helpers_gguf_bytes import Tensor, array_pair, gguf, pair
 from tests.engines.helpers_safetensors_bytes import safetensors
 
@@ -168,6 +171,16 @@ def test_footprint_of_safetensors_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(safetensors({"a": ("F32", [2, 3])}))
     with pytest.raises(UnsupportedModel, match="safetensors"):
         estimate(detect(tmp_path))
+
+
+def test_footprint_of_an_encoder_has_room_on_cuda_for_a_batch_that_keeps_it_busy(tmp_path: Path) -> None:
+    checkpoint = detect(write_tiny(tmp_path / "bert", "bert"), "embedding")
+    assert isinstance(checkpoint.header, SafetensorsHeader)
+    shape = blueprint_of(checkpoint.header, HfConfig.read(tmp_path / "bert")).shape
+    plain, cuda = (estimate(checkpoint, float_bytes=2, cuda=cuda).state_bytes for cuda in (False, True))
+    assert plain == shape.row_bytes(64, 2)
+    rows = shape.free_places // 64  # of a batch, which has half of a grant of four
+    assert rows * shape.row_bytes(64, 2) == 2 * cuda
 
 
 def test_footprint_of_smollm2_kv(smollm2_path: Path) -> None:
