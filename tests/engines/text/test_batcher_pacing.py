@@ -61,7 +61,7 @@ def stream(batcher: Batcher, seconds: float, model: TimedModel) -> None:
         batcher.step()
 
 
-@pytest.mark.parametrize(("settings", "kept"), [({}, 0.8), ({"retention": 0.5}, 0.5), ({"prefill_ratio": 9.0}, 0.9)])
+@pytest.mark.parametrize(("settings", "kept"), [({}, 0.8), ({"retention": 0.5}, 0.5), ({"prefill_ratio": 9.0}, 0.88)])
 def test_a_stream_keeps_its_share_of_speed_while_a_long_prompt_is_read(settings: dict[str, float], kept: float) -> None:
     batcher, model = timed(**settings)
     stream(batcher, 5.0, model)
