@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from engines.errors import CheckpointError, UnsupportedModel
@@ -116,17 +116,27 @@ class GgufTokenizer:
         ids: list[int] = []
         if self.bos_id is not None and (self.add_bos if add_bos is None else add_bos):
             ids.append(self.bos_id)
+        # What each piece of the text is: the id of a special token, or None for the next of ``texts``.
+        pieces: list[int | None] = []
+        texts: list[tuple[str, bool]] = []
         after_special = at_start
         for part in (self._all_specials if parse_special else self._verbatim).split(text):
             if isinstance(part, int):
-                ids.append(part)
+                pieces.append(part)
                 after_special = True
                 continue
             if guard:
                 part = part.replace(guard, "")
             if part:
-                ids += self._model.encode(part, at_start=after_special)
+                pieces.append(None)
+                texts.append((part, after_special))
                 after_special = False
+        encoded = self._encoded(texts)
+        for id in pieces:
+            if id is None:
+                ids += next(encoded)
+            else:
+                ids.append(id)
         if self.eos_id is not None and (self.add_eos if add_eos is None else add_eos):
             ids.append(self.eos_id)
         return ids
@@ -187,6 +197,12 @@ class GgufTokenizer:
             "pad_token": self._vocabulary.padding_id,
         }
         return {name: self._vocabulary.texts[id] for name, id in named.items() if id is not None}
+
+    def _encoded(self, texts: list[tuple[str, bool]]) -> Iterator[list[int]]:
+        """The ids of each text without special tokens, which may begin the prompt or follow a special token."""
+        if isinstance(self._model, SentencePieceModel):  # the one that is faster when it has all of them
+            return self._model.encode_all(texts)
+        return (self._model.encode(text, at_start=at_start) for text, at_start in texts)
 
     def _checked(self, id: int) -> int:
         if not 0 <= id < self.vocab_size:

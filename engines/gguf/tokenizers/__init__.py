@@ -9,10 +9,11 @@
                      │
                bpe (with pre)   byte-pair encoding by merges, by the `tokenizers` library; rebuilt: merges that a file lacks;
                      │          dna: the same with stretches of DNA
-               spm              SentencePiece's merges by score, with bytes for what has no piece; cuts, merging: its parts
-                     │          that may be merged one by one, and the merges of one; index and texts: its packed tables
+               spm              SentencePiece's merges by score, with bytes for what has no piece; cuts, lexicon, merging: its
+                                parts that may be merged one by one, all tokens in a text, and the merges of one
                wordpiece, unigram   BERT's and T5's, by the library; for encoders too
-               rwkv, plamo2     the longest token at each place, the cheapest way through a text; prefixes: what may begin there
+               rwkv, plamo2     the longest token at each place, the cheapest way through a text; prefixes: what may begin
+                                there; index: from one text to its id
 
     ids  ──> detokenizer      bytes of tokens to text, whole code points only
 

@@ -3,23 +3,31 @@
 The rule: of all neighbours that together are a token, join those with the highest score, the leftmost of equals, until none
 is left. What is no token then becomes bytes. The `tokenizers` library cannot state this rule: its merges are pairs in one
 order, so two pairs that make the same token are not equals there; and to list the pairs of Gemma's 262k tokens takes seconds,
-where an index is ready at once. Source: SentencePiece's ``bpe_model``.
+where a lexicon is ready at once. Source: SentencePiece's ``bpe_model``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+import numpy as np
 
 from engines.errors import CheckpointError
-from engines.gguf.tokenizers.cuts import cutter
-from engines.gguf.tokenizers.index import token_finder
-from engines.gguf.tokenizers.merging import CACHED_LENGTH, CACHED_PIECES, CACHED_WORDS, merged
+from engines.gguf.tokenizers.cuts import APART, cutter
+from engines.gguf.tokenizers.lexicon import Lexicon
+from engines.gguf.tokenizers.merging import merged
+from engines.gguf.tokenizers.texts import code_points
 from engines.gguf.tokenizers.vocabulary import PREFIX, SPACE, TokenType, Vocabulary, byte_of, metadata_flag
 
 __all__ = ["SentencePieceModel"]
+
+_CACHED_WORDS: Final = 32768  # whose ids are kept
+_CACHED_LENGTH: Final = 32  # characters of such a word: longer ones seldom come again
+_TOGETHER: Final = 1 << 14  # characters of words that are merged together
+_END: Final = -1  # stands for APART where ids are collected
 
 
 class SentencePieceModel:
@@ -35,48 +43,84 @@ class SentencePieceModel:
         self.add_space_prefix = metadata_flag(metadata, PREFIX + "add_space_prefix") is not False
         self._removes_spaces = metadata_flag(metadata, PREFIX + "remove_extra_whitespaces") is True
         self._vocabulary = vocabulary
-        self._scores = vocabulary.scores
+        self._scores = np.frombuffer(vocabulary.scores, np.float32)
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
-        self._find = token_finder(vocabulary.texts, hidden=vocabulary.abnormal)
+        self._lexicon = Lexicon(vocabulary.texts, hidden=vocabulary.abnormal)
         self._byte_ids = {
             byte: id for text, id in vocabulary.of_type(TokenType.BYTE).items() if (byte := byte_of(text)) is not None
         }
         self._cut = cutter(vocabulary.texts)
-        self._cached_cost = lru_cache(CACHED_PIECES)(self._cost)
-        self._cached_merge = lru_cache(CACHED_WORDS)(self._merge)
+        self._cache: dict[str, tuple[int, ...]] = {}  # replaced or added to, never taken from
 
     def encode(self, text: str, *, at_start: bool) -> list[int]:
         """The ids of ``text``; ``at_start`` says that it begins the prompt or follows a special token."""
-        if self._removes_spaces:
-            text = re.sub(" +", " ", text).strip(" ")
-            if not text:
-                return []
-        if self.add_space_prefix and at_start:
-            text = " " + text
-        ids: list[int] = []
-        for word in self._cut(text.replace(" ", SPACE)):
-            ids += self._cached_merge(word) if len(word) <= CACHED_LENGTH else self._merge(word)
-        return ids
+        return next(self.encode_all([(text, at_start)]))
+
+    def encode_all(self, texts: Sequence[tuple[str, bool]]) -> Iterator[list[int]]:
+        """The ids of each text, with its ``at_start``: sooner than one by one where they are many and short."""
+        words = list(self._cut(APART.join([self._written(text, at_start) for text, at_start in texts])))
+        known = self._ids_of(dict.fromkeys(words))
+        ids = list(chain.from_iterable(map(known.__getitem__, words)))
+        start = 0
+        for _ in range(len(texts) - 1):
+            end = ids.index(_END, start)
+            yield ids[start:end]
+            start = end + 1
+        yield ids[start:] if start else ids
 
     def token_bytes(self, id: int) -> bytes:
         """What the token adds to the output."""
         return self._vocabulary.plain_bytes(id)
 
-    def _merge(self, word: str) -> tuple[int, ...]:
-        if len(word) == 1 and (id := self._find(word)) is not None:
-            return (id,)
-        ids: list[int] = []
-        for piece in merged(word, self._cached_cost):
-            id = self._find(piece)
-            if id is not None:
-                ids.append(id)
-            else:
-                ids += self._as_bytes(piece)
-        return tuple(ids)
+    def _written(self, text: str, at_start: bool) -> str:
+        """As tokens write it."""
+        if self._removes_spaces:
+            text = re.sub(" +", " ", text).strip(" ")
+            if not text:
+                return ""
+        if self.add_space_prefix and at_start:
+            text = " " + text
+        return text.replace(" ", SPACE)
 
-    def _cost(self, text: str) -> float | None:
-        id = self._find(text)
-        return None if id is None else -self._scores[id]
+    def _ids_of(self, words: Mapping[str, None]) -> dict[str, tuple[int, ...]]:
+        """Of each word; those that are short and new are kept, in the place of all others where there is no more room."""
+        cache = self._cache
+        known = {word: ids for word in words if (ids := cache.get(word)) is not None}
+        new = [word for word in words if word not in known and word != APART]
+        short: dict[str, tuple[int, ...]] = {}
+        for together in _batches(new):
+            for word, ids in zip(together, self._merged(APART.join(together)), strict=True):
+                known[word] = ids
+                if len(word) <= _CACHED_LENGTH:
+                    short[word] = ids
+        if len(cache) + len(short) <= _CACHED_WORDS:
+            cache.update(short)
+        else:
+            self._cache = dict(islice(short.items(), _CACHED_WORDS))
+        known[APART] = (_END,)
+        return known
+
+    def _merged(self, text: str) -> Iterator[tuple[int, ...]]:
+        """The ids of each word between two APARTs."""
+        points = code_points(text)
+        matches = self._lexicon.matches(points)
+        # No score is so bad that a merge is not made for it.
+        costs = np.fmin(-self._scores[matches.ids], np.finfo(np.float32).max)
+        starts, ids = merged(len(points), matches, costs)
+        ends = np.flatnonzero(points[starts] == ord(APART)).tolist()
+        listed: list[int] = ids.tolist()
+        start = 0
+        for end in (*ends, len(listed)):
+            word = listed[start:end]
+            if -1 in word:
+                places = starts[start:end].tolist()
+                word = [
+                    part
+                    for id, place in zip(word, places, strict=True)
+                    for part in ((id,) if id >= 0 else self._as_bytes(text[place]))
+                ]
+            yield tuple(word)
+            start = end + 1
 
     def _as_bytes(self, character: str) -> list[int]:
         data = character.encode("utf-8")
@@ -84,3 +128,15 @@ class SentencePieceModel:
             return [self._byte_ids[byte] for byte in data]
         unknown = self._vocabulary.unknown_id
         return [] if unknown is None else [unknown]
+
+
+def _batches(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Of about as many characters each; a long word is alone."""
+    start = size = 0
+    for end, word in enumerate(words):
+        if size and size + len(word) > _TOGETHER:
+            yield words[start:end]
+            start, size = end, 0
+        size += len(word)
+    if start < len(words):
+        yield words[start:]

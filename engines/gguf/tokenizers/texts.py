@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["TokenTexts"]
+__all__ = ["TokenTexts", "code_points"]
 
 
 class TokenTexts:
@@ -47,6 +48,16 @@ class TokenTexts:
         packed = self._packed
         return (packed[start:end] for start, end in pairwise(self._starts))
 
+    def characters(self, first: int, last: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The code points of the texts from id ``first`` to before ``last``, one behind the other, and where among them each
+        text begins; the end of the last one follows."""
+        begin, end = self._starts[first], self._starts[last]
+        data = self._packed[begin:end]
+        points = code_points(data.decode("utf-8", "surrogatepass"))
+        leads = np.frombuffer(data, np.uint8) & 0xC0 != 0x80  # the first byte of each character
+        counts = np.concatenate(([0], np.cumsum(leads)))
+        return points, counts[np.frombuffer(self._starts, np.uint32)[first : last + 1].astype(np.int64) - begin]
+
     def find(self, text: str) -> int | None:
         """The first id whose text this is; None if there is none. Reads the whole vocabulary."""
         wanted = text.encode("utf-8", "surrogatepass")
@@ -71,3 +82,8 @@ class TokenTexts:
         inside = (places > starts[ids]) & (places + len(wanted) <= starts[ids + 1])
         found: list[int] = np.unique(ids[inside]).tolist()
         return found
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """One entry a character, lone surrogates too."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

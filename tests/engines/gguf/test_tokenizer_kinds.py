@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.gguf.tokenizer import GgufTokenizer
-from engines.gguf.tokenizers.cuts import cutter
+from engines.gguf.tokenizers.cuts import APART, cutter
 from engines.gguf.tokenizers.kinds import KINDS
 from engines.gguf.tokenizers.texts import TokenTexts
 from tests.engines.gguf.helpers_kinds import (
@@ -232,3 +232,12 @@ def test_cuts_are_where_no_token_reaches(tokens: list[str], text: str) -> None:
     inside = {left + right for token in tokens for left, right in pairwise(token)}
     assert all(left[-1] + right[0] not in inside for left, right in pairwise(parts))
     assert all(left + right in inside for part in parts for left, right in pairwise(part))
+
+
+@SEARCH
+@given(st.lists(st.text("ab\n日", max_size=6)), st.lists(st.text("ab\n日 é", max_size=12), min_size=1))
+def test_cuts_are_made_around_what_stands_between_texts(tokens: list[str], texts: list[str]) -> None:
+    cut = cutter(TokenTexts(token.encode() for token in tokens))
+    parts = list(cut(APART.join(texts)))
+    assert parts.count(APART) == len(texts) - 1
+    assert [part for part in parts if part != APART] == [part for text in texts for part in cut(text)]

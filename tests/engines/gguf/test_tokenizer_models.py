@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.gguf.tokenizer import GgufTokenizer
+from engines.gguf.tokenizers import spm
 from engines.gguf.tokenizers.pre import RULES
+from engines.gguf.tokenizers.spm import SentencePieceModel
+from engines.gguf.tokenizers.vocabulary import Vocabulary
 from engines.header import read_header
 from tests.engines.gguf.helpers_tokenizers import (
     CORPUS,
@@ -120,6 +123,8 @@ SPM = {
     for prefix in (True, False)
 }
 
+SPM_METADATA = spm_metadata(spm_reference(True), add_space_prefix=True)
+SPM_MODEL = SentencePieceModel(SPM_METADATA, Vocabulary.from_metadata(SPM_METADATA))
 SPM_TIDY = GgufTokenizer.from_metadata(spm_metadata(spm_reference(True, True), remove_extra_whitespaces=True))
 
 
@@ -200,6 +205,36 @@ def test_sentencepiece_joins_tokens_with_a_space_inside() -> None:
     assert [tokenizer.token_text(id) for id in tokenizer.encode("a> </a", add_bos=False)] == ["a", ">▁</", "a"]
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(texts=st.lists(st.tuples(TEXTS, st.booleans())))
+def test_sentencepiece_reads_many_texts_as_one_by_one(texts: list[tuple[str, bool]]) -> None:
+    """With and without room for all their words among those it keeps, and in one batch."""
+    one_by_one = [SPM_MODEL.encode(text, at_start=at_start) for text, at_start in texts]
+    for room, together in ((1 << 15, 1 << 14), (3, 20)):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(spm, "_CACHED_WORDS", room)
+            patched.setattr(spm, "_TOGETHER", together)
+            model = SentencePieceModel(SPM_METADATA, Vocabulary.from_metadata(SPM_METADATA))
+            for _ in range(2):
+                assert not texts or list(model.encode_all(texts)) == one_by_one
+            assert len(model._cache) <= room
+
+
+def test_sentencepiece_makes_what_has_the_worst_of_scores() -> None:
+    """As llama.cpp does: a pair is joined if it is a token, whatever its score."""
+    tokens = ["<unk>", "<s>", "</s>", "a", "b", "ab", "ba"]
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1, 1],
+        "tokenizer.ggml.scores": [0.0, 0.0, 0.0, 0.0, 0.0, float("-inf"), -1.0],
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+    tokenizer = GgufTokenizer.from_metadata(metadata)
+    assert [tokenizer.token_text(id) for id in tokenizer.encode("aba", add_bos=False)] == ["a", "ba"]
+    assert [tokenizer.token_text(id) for id in tokenizer.encode("ab", add_bos=False)] == ["ab"]
+
+
 def test_long_words_are_encoded_in_reasonable_time() -> None:
     """A word of 20,000 characters without a cut: merging is not quadratic in either kind."""
     for tokenizer in (SPM[False], BPE["llama-bpe"]):
@@ -244,8 +279,12 @@ def test_gemma_ids_equal_merging_one_best_pair_at_a_time(gemma_path: Path) -> No
 
     generator = random.Random(2)
     pool = generator.sample(sorted(token for token in normal if token.isalpha() or token.startswith("▁")), 500)
-    for _ in range(300):
-        text = "".join(generator.choices(pool, k=6)).replace("▁", " ").replace("  ", " ")
+    letters = [token for token in pool if token.isascii() and token.isalpha()]
+    han = [token for token in normal if all("一" <= character <= "龥" for character in token)]
+    texts = ["".join(generator.choices(pool, k=6)).replace("▁", " ").replace("  ", " ") for _ in range(300)]
+    # Words without a cut, mostly; joined in rounds.
+    texts += ["".join(generator.choices(kind, k=150)) for kind in (letters, han, letters + han, ["ab", "ba", "a"]) * 2]
+    for text in texts:
         ids = tokenizer.encode(text, add_bos=False)
         assert ids == reference(text), text
         assert tokenizer.decode(ids) == text

@@ -1,8 +1,7 @@
-"""The packed tables of a tokenizer against a list and a dictionary, and the merges of a word."""
+"""The packed tables of a tokenizer against a list and a dictionary."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.errors import GgufFormatError
+from engines.gguf.tokenizers import lexicon
 from engines.gguf.tokenizers.index import token_finder
-from engines.gguf.tokenizers.merging import merged
-from engines.gguf.tokenizers.texts import TokenTexts
+from engines.gguf.tokenizers.lexicon import Lexicon
+from engines.gguf.tokenizers.texts import TokenTexts, code_points
 from engines.gguf.tokenizers.vocabulary import TokenType, Vocabulary
 from engines.header import GgufArray, GgufValueType, read_header
 from tests.engines.helpers_gguf_bytes import array_pair, gguf
@@ -59,38 +59,53 @@ def test_finder_is_a_dictionary_of_the_last(texts: list[str], others: list[str],
         assert find(text) == (None if id in hidden else id)
 
 
+@pytest.mark.parametrize("together", [1, 3, 1 << 15])
+@SEARCH
+@given(st.lists(SHORT), st.text(alphabet="ab▁é𝄞\0", max_size=30), st.sets(st.integers(0, 9)))
+def test_lexicon_finds_all_stretches_of_a_dictionary(
+    together: int, texts: list[str], text: str, hidden: set[int]
+) -> None:
+    """Of a text that several tokens have the last one is found, and none if that one is hidden."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lexicon, "_TOGETHER", together)  # tokens whose hashes are made at a time
+        matches = Lexicon(texts_of(*texts), {id for id in hidden if id < len(texts)}).matches(code_points(text))
+    ids = {text: id for id, text in enumerate(texts)}
+    expected = [
+        (start, length, ids[text[start : start + length]])
+        for length in range(1, 5)
+        for start in range(len(text) - length + 1)
+        if ids.get(text[start : start + length], -1) not in {-1, *hidden}
+    ]
+    assert list(zip(*(part.tolist() for part in matches), strict=True)) == expected
+
+
+def test_lexicon_of_many_tokens_with_few_hashes_apart() -> None:
+    tokens = [f"{number:x}" for number in range(5000)]
+    text = "".join(tokens[:3000])
+    starts, lengths, ids = (part.tolist() for part in Lexicon(texts_of(*tokens)).matches(code_points(text)))
+    assert [text[start : start + length] for start, length in zip(starts, lengths, strict=True)] == [
+        tokens[id] for id in ids
+    ]
+    known = set(tokens)
+    assert len(ids) == sum(
+        text[at : at + length] in known for length in (1, 2, 3, 4) for at in range(len(text) - length + 1)
+    )
+
+
+@SEARCH
+@given(st.lists(SHORT), st.integers(0, 9), st.integers(0, 9))
+def test_texts_laid_out_as_characters(texts: list[str], first: int, last: int) -> None:
+    first, last = sorted((min(first, len(texts)), min(last, len(texts))))
+    points, starts = texts_of(*texts).characters(first, last)
+    assert "".join(map(chr, points)) == "".join(texts[first:last])
+    assert starts.tolist() == [len("".join(texts[first:end])) for end in range(first, last + 1)]
+
+
 def test_finder_of_many_tokens_with_few_hashes_apart() -> None:
     texts = [f"{number:x}" for number in range(5000)]
     find = token_finder(texts_of(*texts))
     assert [find(text) for text in texts] == list(range(5000))
     assert not any(find(f"{number:x}") for number in range(5000, 20000))
-
-
-def test_merged_takes_the_cheapest_and_the_leftmost_of_equals() -> None:
-    costs = {"aa": 2.0, "aab": 1.0, "bc": 0.5}
-    assert list(merged("aaabc", costs.get)) == ["aa", "a", "bc"]
-    assert list(merged("aaab", costs.get)) == ["aa", "a", "b"]
-    assert list(merged("aab", costs.get)) == ["aab"]
-    assert list(merged("", costs.get)) == []
-
-
-@SEARCH
-@given(
-    st.text(alphabet="abc", max_size=90),
-    st.dictionaries(st.text(alphabet="abc", min_size=2, max_size=5), st.integers(0, 5)),
-)
-def test_merged_of_short_and_long_words_is_one_best_pair_at_a_time(word: str, costs: dict[str, int]) -> None:
-    pieces = list(word)
-    while True:
-        joined = [
-            (costs[left + right], at) for at, (left, right) in enumerate(pairwise(pieces)) if left + right in costs
-        ]
-        if not joined:
-            break
-        _, at = min(joined)
-        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
-    assert list(merged(word, costs.get)) == pieces
-    assert list(merged("z" * 70 + word, costs.get)) == ["z"] * 70 + pieces
 
 
 def test_vocabulary_types_that_are_no_byte_are_no_type() -> None:
