@@ -283,8 +283,12 @@ async def test_r14_preloaded_model_nobody_asks_for_is_unloaded_at_its_ttl(serve:
         await gateway.transition("a", "unloaded")
 
 
-async def test_r15_answer_longer_than_every_idle_timeout_completes(serve: Serve) -> None:
-    async with serve(sim("a", 4, tokens_per_s=40), ttl_s=0.1) as gateway:
+async def test_r15_answer_longer_than_every_idle_timeout_completes(tmp_path: Path) -> None:
+    model = sim("a", 4, tokens_per_s=40)
+    workers = "cancel_timeout_s: 0.2, unload_timeout_s: 0.2"
+    text = registry(model, workers=workers, ttl_s=0.1, queue_timeout_s=0.2, fairness_wait_s=0.1, drain_timeout_s=0.1)
+    text += "server: {keepalive_s: 0.1, client_stall_s: 0.3}\n"
+    async with running_gateway(tmp_path, text) as gateway:
         assert (await gateway.chat("a", 60)).text == words(60)
 
 
@@ -341,15 +345,23 @@ async def test_r38_endless_stream_is_never_cut_and_its_rival_waits(serve: Serve)
 
 async def test_r36_two_ids_of_one_file_share_a_resident(serve: Serve) -> None:
     async with serve(
-        sim("a", 4, entry="pin: true", content="one"), sim("b", 4, entry="ttl_s: 0.2", content="one")
+        sim("a", 4, entry="pin: true", content="one"),
+        sim("b", 4, entry="ttl_s: 0.2", content="one"),
+        sim("idle", 1, entry="ttl_s: 0.4"),
     ) as gateway:
         assert [(await gateway.chat(name)).status for name in "ab"] == [200, 200]
         status, body = await gateway.admin("POST", "/models/b/unload")
         assert (status, body["error"]["code"]) == (409, "model_pinned")
         assert "'a'" in body["error"]["message"] or " a" in body["error"]["message"]
-        models = (await gateway.status())["models"]
+        models = (await gateway.status())["models"][:2]
         assert sorted(model["charged_bytes"] for model in models) == [0, 4 * GIB]
         assert {model["shares"] for model in models} == {None, "a"}
+        await gateway.chat("idle")
+        await gateway.transition("idle", "unloaded")  # and so b's shorter time is over too
+        assert await gateway.steps("a") == ["loading", "loaded"]
+        assert (await gateway.admin("POST", "/models/a/unpin"))[0] == 200
+        assert (await gateway.admin("POST", "/models/b/unload"))[0] == 200
+        assert (await gateway.model("a"))["state"] == "unloaded"
 
 
 async def test_r8_reload_drains_one_model_and_holds_up_no_other(serve: Serve) -> None:
