@@ -1,16 +1,17 @@
-"""Whether a checkpoint's tensors have the shapes that its metadata implies: from its header, before anything is loaded.
+"""Whether a checkpoint's tensors are of the shapes that its metadata implies, and of types that can be used there.
 
-The gateway asks it when it looks at a file, the build before it reads a weight. The build then holds shapes against the stock
-modules too, which it has and the gateway has not. Nothing is computed: transforms are given an :class:`Outline`.
+It is told from the header, before anything is loaded. The gateway asks it when it looks at a file, the build before it reads a
+weight. The build then holds shapes against the stock modules too, which it has and the gateway has not. Nothing is computed:
+transforms are given an :class:`Outline`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from engines.errors import CheckpointError
+from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.families.family import Family, Plan
 from engines.gguf.families.shapes import expected_shape, layer_of, widths_of
 from engines.gguf.names import Placement, SlotKind
@@ -20,12 +21,15 @@ from engines.header import GgufHeader, TensorInfo
 __all__ = ["Outline", "check_shapes"]
 
 _Shape = tuple[int, ...]
+_FLOATS: Final = frozenset({"F32", "F16", "BF16"})
 
 
 def check_shapes(header: GgufHeader, family: Family, plan: Plan, placements: Sequence[Placement]) -> None:
-    """CheckpointError that names the first tensor of a wrong shape, its shape and the one that the metadata makes it."""
+    """CheckpointError that names the first tensor of a wrong shape, its shape and the one that the metadata makes it;
+    UnsupportedModel for a norm or biases that are quantised."""
     by_layer: dict[int, Mapping[str, Any]] = {}
     for placement in placements:
+        _check_types(header.path, placement)
         layer = layer_of(placement.module)
         if layer not in by_layer:
             by_layer[layer] = widths_of(plan.config, layer, family.widths)
@@ -35,6 +39,20 @@ def check_shapes(header: GgufHeader, family: Family, plan: Plan, placements: Seq
     for rope in plan.ropes:
         if isinstance(rope, RopeFactors):
             _check_factors(header, rope)
+
+
+def _check_types(path: str, placement: Placement) -> None:
+    floats = [bias for bias in placement.biases if bias is not None]
+    if placement.kind is SlotKind.NORM:
+        floats += placement.weights
+    for info in floats:
+        if info.type.name not in _FLOATS:
+            raise UnsupportedModel(f"{path}: tensor '{info.name}' is {info.type.name} where floats are needed")
+    if placement.kind is SlotKind.EXPERTS_APART:
+        kind = placement.weight.type
+        for info in placement.weights:
+            if info.type is not kind:
+                _fail(path, info, f"is {info.type.name} where other experts are {kind.name}")
 
 
 def _check(path: str, config: Mapping[str, Any], placement: Placement, wanted: _Shape) -> None:

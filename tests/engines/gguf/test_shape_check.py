@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,10 @@ def info(name: str, *shape: int) -> TensorInfo:
     return TensorInfo(name=name, type=GgmlType.F32, shape=shape, offset=0, nbytes=0, part=0)
 
 
+def quantised(name: str, *shape: int) -> TensorInfo:
+    return replace(info(name, *shape), type=GgmlType.Q8_0)
+
+
 def header(*tensors: TensorInfo) -> GgufHeader:
     part = GgufPart(FileIdentity("m.gguf", 0, 0), 32, 0)
     return GgufHeader(3, (part,), {}, {each.name: each for each in tensors})
@@ -189,6 +194,26 @@ def test_wrong_shape_is_refused_with_the_tensor_and_both_shapes(placed: Placemen
     with pytest.raises(CheckpointError) as caught:
         check_shapes(header(), FAMILY, Plan(CONFIG, 1, (None,)), [placed])
     assert caught.value.message == f"m.gguf: {message}"
+
+
+@pytest.mark.parametrize(
+    ("placed", "message"),
+    [
+        (placement("model.norm", SlotKind.NORM, quantised("n", 32)), "'n' is Q8_0 where floats are needed"),
+        (
+            placement(f"{_ATTENTION}.q_proj", SlotKind.LINEAR, info("q", 8, 8), bias=quantised("b", 8)),
+            "'b' is Q8_0 where floats are needed",
+        ),
+        (
+            placement(_EXPERTS, SlotKind.EXPERTS_APART, info("e0", 6, 8), quantised("e1", 6, 8), info("e2", 6, 8)),
+            "'e1' is Q8_0 where other experts are F32",
+        ),
+    ],
+)
+def test_type_that_cannot_be_used_so_is_refused(placed: Placement, message: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        check_shapes(header(), FAMILY, Plan(CONFIG, 1, (None,)), [placed])
+    assert caught.value.message == f"m.gguf: tensor {message}"
 
 
 def test_right_shapes_and_modules_without_a_rule_are_left_alone() -> None:
