@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
-from engines.device import MemoryProbe, check_backend, memory_probe, release_unused, set_limits
+from engines.device import check_backend, release_unused, set_limits
 from engines.errors import BackendError, CheckpointError, EngineError, UnsupportedModel
 from engines.gatherer import Gatherer
 from engines.heap import trim_heap
 from engines.interface import BuildEngine, SchedulesRows, ServingEngine, SharesCores
+from engines.memory_reports import READ_S, REPORT_S, MemoryReports
 from engines.wire import (
     Admitted,
     CapacityReport,
@@ -31,7 +32,6 @@ from engines.wire import (
     LoadFailed,
     LoadModel,
     LoadProgress,
-    MemoryReport,
     Ready,
     Usage,
     WireError,
@@ -56,13 +56,6 @@ ENGINES = {
     ("rerank", "sim"): "engines.simulated_texts",
 }
 """(task, format) → the module whose ``build`` makes the engine. A new engine is one more line."""
-
-_REPORT_S = 1.0
-_READ_S = 0.25  # how often a change is looked for
-_READING_SHARE = 0.02  # of the thread's time, at most: a reading of a mapped checkpoint takes 12 ms a GiB
-_CHANGE = 0.05
-_REST_S = 0.5  # without a step, then the engine has come to rest
-_TRIM_S = 10.0  # between two trims of the heap of an engine that steps without a pause: 0.5 ms each
 
 logger = logging.getLogger("innkeeper.worker")
 
@@ -93,17 +86,7 @@ class DeviceThread:
         # The rest belongs to the thread.
         self._engine: ServingEngine | None = None
         self._schedules: SchedulesRows | None = None  # the engine, where it does
-        self._probe: MemoryProbe | None = None  # None: the engine's own report is complete (simulated)
-        self._baseline = 0
-        self._grown = 0  # the probe's last reading, beyond the baseline
-        self._static = 0  # of that, at rest, what the engine's caches did not hold
-        self._temporary = 0  # what steps take beyond, until it is given back
-        self._next_reading = 0.0
-        self._last_measured = 0.0
-        self._last_sent = 0.0
-        self._reported: MemoryReport | None = None
-        self._last_step: float | None = None  # None: none since memory was last released
-        self._next_trim = 0.0
+        self._memory = MemoryReports()
         self._asked: GrowRequest | None = None  # the last one sent, unless it is settled
         self._capacity: CapacityReport | None = None  # the last one sent
         self._scheduling_sent = 0.0
@@ -197,7 +180,7 @@ class DeviceThread:
         events = self._engine.step()
         self._ran = True
         self._post_events(events, rest=not self._engine.busy)
-        self._last_step = time.monotonic()
+        self._memory.stepped()
 
     def _post_events(self, events: Sequence[Event], *, rest: bool = True) -> None:
         """``rest``: no event follows soon."""
@@ -257,16 +240,14 @@ class DeviceThread:
         build = _builder(load)
         if not simulated:
             check_backend()
-            self._probe = memory_probe()
-            trim_heap()  # the imports' temporaries are no part of an empty worker
-            self._baseline = self._probe.read()
+            self._memory.begin()
         self._engine = cast(ServingEngine, build(load, self._progress()))
         if load.cores is not None:
             self._set_cores(load.cores)
         if not simulated:
             gc.collect()  # the stock layers that the checkpoint's took the place of, in cycles
             release_unused()
-        memory = self._measure()
+        memory = self._memory.measure(self._engine)
         if load.grant_bytes is not None:
             self._apply_grant(load.grant_bytes)
         info = self._engine.info
@@ -276,7 +257,7 @@ class DeviceThread:
         self._on_ready(self._engine)
         ready = Ready(
             static_bytes=memory.static,
-            baseline_bytes=self._baseline,
+            baseline_bytes=self._memory.baseline,
             kv_bytes_per_token=info.kv_bytes_per_token,
             context=info.context,
             width=info.width,
@@ -330,9 +311,9 @@ class DeviceThread:
         if self._engine is None:
             return
         self._engine.shed(byte_count)
-        if self._probe is not None:
+        if self._memory.probes:
             trim_heap()
-        self._next_reading = self._last_measured = self._last_sent = 0.0  # the gateway waits to hear what it brought
+        self._memory.ask_at_once()  # the gateway waits to hear what it brought
 
     def _ask_growth(self) -> None:
         """Tells what the engine lacks, when that has changed; that it lacks nothing any more, too."""
@@ -358,80 +339,28 @@ class DeviceThread:
         if not self._ran or self._schedules is None:
             return
         now, busy = time.monotonic(), self._schedules.busy
-        if now - self._scheduling_sent < (_REPORT_S if busy else _READ_S) or not self._channel.has_room:
+        if now - self._scheduling_sent < (REPORT_S if busy else READ_S) or not self._channel.has_room:
             return
         self._scheduling_sent, self._ran = now, busy
         self._channel.post([encode_frame(self._schedules.scheduling())])
 
     def _apply_grant(self, grant_bytes: int) -> None:
-        if self._probe is not None:
-            set_limits(self._measure().static, grant_bytes)
+        if self._memory.probes and self._engine is not None:
+            set_limits(self._memory.measure(self._engine).static, grant_bytes)
 
     def _set_cores(self, cores: int) -> None:
         if isinstance(self._engine, SharesCores):
             self._engine.set_cores(cores)
 
-    def _measure(self) -> MemoryReport:
-        """The engine's report; where a probe measures, static is what it reads at rest beyond the baseline and the caches.
-
-        What it reads more while the engine steps are temporaries, and freed memory not given back yet: it counts with the unused
-        buffers, whose room the grant covers.
-        """
-        assert self._engine is not None
-        memory = self._engine.memory()
-        self._last_measured = now = time.monotonic()
-        if self._probe is None:
-            return memory
-        if now >= self._next_reading:
-            self._grown = self._probe.read() - self._baseline
-            rest = max(0, self._grown - memory.kv - memory.prompt_cache - memory.mlx_cache)
-            if self._last_step is None:
-                self._static = rest
-            self._temporary = max(0, rest - self._static)
-            took = time.monotonic() - now
-            self._next_reading = now + took / _READING_SHARE
-        return MemoryReport(
-            static=self._static,
-            kv=memory.kv,
-            prompt_cache=memory.prompt_cache,
-            mlx_cache=memory.mlx_cache + self._temporary,
-            peak=max(memory.peak, self._grown),
-        )
-
-    def _release(self) -> None:
-        """Gives back what the steps left unused: all of it once the engine has come to rest, else the heap's, seldom."""
-        assert self._engine is not None
-        now = time.monotonic()
-        if self._probe is None or self._last_step is None:
-            return
-        if not self._engine.busy and now - self._last_step >= _REST_S:
-            release_unused()
-            self._last_step = None
-        elif self._engine.busy and now >= self._next_trim:
-            trim_heap()
-            self._next_trim = now + _TRIM_S
-
     def _until_report(self) -> float | None:
-        if self._engine is None:
-            return None
-        return max(0.0, self._last_sent + _REPORT_S - time.monotonic())
+        return None if self._engine is None else self._memory.until_due()
 
     def _report_memory(self) -> None:
         if self._engine is None:
             return
-        now = time.monotonic()
-        due = now - self._last_sent >= _REPORT_S
-        if not due and now - self._last_measured < _READ_S:
-            return
-        if not self._channel.has_room:  # a gateway that does not read gets no reports heaped up either
-            self._last_sent = now
-            return
-        self._release()
-        memory = self._measure()
-        if due or _changed(self._reported, memory):
-            self._last_sent = now
-            self._reported = memory
-            self._channel.post([encode_frame(memory)])
+        report = self._memory.due(self._engine, has_room=self._channel.has_room)
+        if report is not None:
+            self._channel.post([encode_frame(report)])
 
 
 def _builder(load: LoadModel) -> BuildEngine:
@@ -448,12 +377,3 @@ def _builder(load: LoadModel) -> BuildEngine:
 
 def _capacity(engine: SchedulesRows) -> CapacityReport:
     return CapacityReport(capacity=engine.capacity, width=engine.info.width)
-
-
-def _changed(before: MemoryReport | None, now: MemoryReport) -> bool:
-    """True when the sum moved by 5 % or more."""
-    if before is None:
-        return True
-    was = before.static + before.kv + before.prompt_cache + before.mlx_cache
-    total = now.static + now.kv + now.prompt_cache + now.mlx_cache
-    return abs(total - was) >= _CHANGE * max(was, 1)
