@@ -32,7 +32,7 @@ __all__ = ["merged"]
 _Places = NDArray[np.int64]
 _Prices = NDArray[np.float32]
 
-_FEW: Final = 24  # pairs, which are joined sooner one at a time than in a round
+_FEW: Final = 256  # pairs, which are joined sooner one at a time than in rounds
 _LEAST: Final = 32  # a round is worth its time if it settles one in so many pairs
 _OUTSIDE: Final = 1 << 40  # a place far from any text
 

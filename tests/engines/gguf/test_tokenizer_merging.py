@@ -51,14 +51,12 @@ class Vocabulary:
         return pieces
 
 
-@pytest.fixture(params=["rounds", "one by one", "as it comes"])
+@pytest.fixture(params=["rounds", "one by one", "rounds, then one by one"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds for as long as one settles anything, no rounds at all, and what is used."""
-    if request.param == "rounds":
-        monkeypatch.setattr(merging, "_FEW", 0)
-        monkeypatch.setattr(merging, "_LEAST", NEVER)
-    elif request.param == "one by one":
-        monkeypatch.setattr(merging, "_FEW", NEVER)
+    """Rounds for as long as one settles anything, no rounds at all, and both: texts here are too short for what is used."""
+    few, least = {"rounds": (0, NEVER), "one by one": (NEVER, 1), "rounds, then one by one": (8, 8)}[request.param]
+    monkeypatch.setattr(merging, "_FEW", few)
+    monkeypatch.setattr(merging, "_LEAST", least)
 
 
 def test_merged_takes_the_cheapest_and_the_leftmost_of_equals(way: None) -> None:
@@ -99,7 +97,9 @@ def test_merged_keeps_the_order_where_it_matters(
     st.dictionaries(st.text(alphabet="abc", min_size=1, max_size=5), st.integers(0, 5), min_size=1),
 )
 def test_merged_is_one_best_pair_at_a_time_with_ties(text: str, costs: dict[str, int]) -> None:
-    assert Vocabulary(costs).merged(text) == plainly_merged(text, costs)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merging, "_FEW", 0)
+        assert Vocabulary(costs).merged(text) == plainly_merged(text, costs)
 
 
 @pytest.mark.parametrize("seed", range(8))
