@@ -143,6 +143,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         body=body_schema(responses_request.OPTIONS, RESPONSES, ("model",)),
         errors=_INFER,
     ),
+    ("POST", "/v1/responses/input_tokens"): Operation(
+        "The tokens that a response would read; loads nothing",
+        _json("ResponseCount"),
+        body=body_schema(responses_request.OPTIONS, RESPONSES, ("model",)),
+        errors=_TOOL,
+    ),
     ("GET", "/v1/responses/{id}"): Operation(
         "A stored response; the events of one made in the background",
         {**_json("Response"), _EVENTS: _RESPONSE_STREAM},

@@ -214,5 +214,6 @@ RESPONSES_ANSWERS: dict[str, Schema] = {
             "has_more": _BOOLEAN,
         }
     ),
+    "ResponseCount": _answer({"object": {"const": "response.input_tokens"}, "input_tokens": _COUNT}),
     "DeletedResponse": _answer({"id": _STRING, "object": {"const": "response"}, "deleted": {"const": True}}),
 }

@@ -11,7 +11,16 @@ from gateway.errors import InvalidRequest, UnsupportedParameter
 from gateway.protocols.options import shown
 from gateway.protocols.responses_options import INCLUDES
 
-__all__ = ["PageWish", "ReadWish", "assembled", "deleted_object", "page_object", "parse_page", "parse_read"]
+__all__ = [
+    "PageWish",
+    "ReadWish",
+    "assembled",
+    "count_object",
+    "deleted_object",
+    "page_object",
+    "parse_page",
+    "parse_read",
+]
 
 MAX_LIMIT = 100
 _INCLUDE = ("include", "include[]")  # clients write arrays in both ways
@@ -79,6 +88,11 @@ def assembled(body: bytes, output: Sequence[bytes]) -> dict[str, Any]:
 def deleted_object(id: str) -> dict[str, Any]:
     """What a deletion is answered with."""
     return {"id": id, "object": "response", "deleted": True}
+
+
+def count_object(tokens: int) -> dict[str, Any]:
+    """The answer to a request for a count."""
+    return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
 def _sorted(query: Sequence[tuple[str, str]], known: Sequence[str]) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from engines.wire import TextRequest
+from engines.wire import ChatPrompt, EncodeChat, TextRequest
 from gateway.errors import GatewayError, InvalidRequest, StoreUnavailable
 from gateway.leased_response import Headers, LeasedResponse, Settle
 from gateway.protocols.completion import AnswerHead, Completion
@@ -86,6 +86,15 @@ class Turn:
         self._inputs = inputs
         self._body = ResponseBody(frame)
         self._stream = ResponseStream(frame, queued=wish.background)
+
+    @property
+    def prompt(self) -> EncodeChat:
+        """What the tokenizer is asked, to count what the model would read."""
+        request = self._requests[0]
+        assert isinstance(request.prompt, ChatPrompt)
+        return EncodeChat(
+            prompt=request.prompt, tools=request.tools, reasoning=request.reasoning, add_special=True, continues=True
+        )
 
     def answer(self) -> ASGIApp:
         """Makes the response for the client that asked."""

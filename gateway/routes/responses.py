@@ -10,14 +10,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway.classify import TEXT, classify
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.protocols import responses_query, responses_request
+from gateway.protocols.responses_errors import in_own_terms
+from gateway.protocols.responses_request import ResponseRequest
 from gateway.responses import Entry
 from gateway.routes.bodies import new_head, parsed_json
 from gateway.routes.response_turn import begin_turn
 from gateway.routes.run_view import RunView
 from gateway.services import Services, services_of
 from gateway.settings import ApiKey
+from gateway.watched_response import WatchedResponse
 
 __all__ = ["ROUTES"]
 
@@ -34,8 +37,24 @@ async def create(request: Request) -> ASGIApp:
     run = await turn.in_background(None if key is None else key.concurrency, _client(request))
     if wish.stream:
         return RunView(run, 0, services.settings.server.keepalive_s)
-    headers = {"x-innkeeper-ignored": ", ".join(wish.ask.ignored)} if wish.ask.ignored else None
-    return _json(run.snapshot(), headers)
+    return _json(run.snapshot(), _ignored(wish))
+
+
+async def input_tokens(request: Request) -> ASGIApp:
+    """POST /v1/responses/input_tokens: by the tokenizer process; loads and stores nothing"""
+    services = services_of(request)
+    wish = await parsed_json(request, responses_request.parse, services.limits)
+    model = classify(services, wish.ask.model, TEXT)
+    turn = await begin_turn(services, _owner(_key(request)), wish, model, new_head("resp", model, "_"))
+
+    async def work() -> Response:
+        try:
+            answer = await services.residency.tokenizer.ask(model, turn.prompt)
+        except GatewayError as error:
+            raise in_own_terms(error) from error
+        return JSONResponse(responses_query.count_object(len(answer.tokens)), headers=_ignored(wish))
+
+    return WatchedResponse(services.live, work)
 
 
 async def stored(request: Request) -> ASGIApp:
@@ -115,6 +134,10 @@ def _json(body: bytes, headers: dict[str, str] | None = None) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
+def _ignored(wish: ResponseRequest) -> dict[str, str] | None:
+    return {"x-innkeeper-ignored": ", ".join(wish.ask.ignored)} if wish.ask.ignored else None
+
+
 def _key(request: Request) -> ApiKey | None:
     """The key that the request came with; None where none are configured."""
     number = request.scope["state"].get("key")
@@ -133,6 +156,7 @@ def _client(request: Request) -> str:
 
 ROUTES = [
     Route("/v1/responses", create, methods=["POST"]),
+    Route("/v1/responses/input_tokens", input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", stored, methods=["GET", "DELETE"]),
     Route("/v1/responses/{id}/cancel", cancel, methods=["POST"]),
     Route("/v1/responses/{id}/input_items", input_items, methods=["GET"]),

@@ -22,12 +22,13 @@ from engines.wire import (
     Failed,
     ReasoningDelta,
     TextRequest,
+    TokenizerAnswer,
     ToolCallDelta,
     ToolCallStarted,
     WireError,
 )
 from gateway.app import create_app
-from gateway.errors import ModelTooLarge, ShuttingDown
+from gateway.errors import InvalidRequest, ModelTooLarge, ShuttingDown
 from gateway.residency.event_feed import Notice
 from gateway.responses.database_file import FILE
 from gateway.settings import ApiKey
@@ -105,6 +106,33 @@ async def bounded(wait: Any) -> Any:
 
 
 # --- making them ---
+
+
+async def test_input_tokens_are_counted_with_what_came_before() -> None:
+    async with house() as inn:
+        first = await inn.client.responses.create(model="a", input="Hi", instructions="Be brief.")
+        leases = len(inn.residency.leases)
+        inn.residency.tokenizer.answer = TokenizerAnswer(tokens=(5, 6, 7))
+        count = await inn.client.responses.input_tokens.count(
+            model="a", input="And?", previous_response_id=first.id, instructions="Be kind."
+        )
+        hinted = await inn.http.post("/v1/responses/input_tokens", json={"model": "a", "input": "x", "user": "u"})
+        with pytest.raises(openai.BadRequestError) as gone:
+            await inn.client.responses.input_tokens.count(model="a", input="x", previous_response_id="resp_none")
+        inn.residency.tokenizer.refusal = InvalidRequest("messages: the template refuses", param="messages")
+        with pytest.raises(openai.BadRequestError) as refused:
+            await inn.client.responses.input_tokens.count(model="a", input="x")
+        missing = await inn.http.get("/v1/responses/input_tokens")
+    assert (count.object, count.input_tokens) == ("response.input_tokens", 3)
+    what: Any = inn.residency.tokenizer.asked[0][1]
+    assert [(message.role, message.content) for message in what.prompt.messages] == [
+        ("system", "Be kind."), ("user", "Hi"), ("assistant", first.output_text), ("user", "And?"),
+    ]  # fmt: skip
+    assert len(inn.residency.leases) == leases
+    assert hinted.headers["x-innkeeper-ignored"] == "user"
+    assert gone.value.code == "previous_response_not_found"
+    assert refused.value.param == "input" and "input: the template refuses" in refused.value.message
+    assert missing.status_code == 404  # it is the id of no response
 
 
 async def test_create_whole_and_read_again() -> None:
