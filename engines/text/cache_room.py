@@ -18,7 +18,7 @@ from mlx_lm.models.cache import ArraysCache, BatchKVCache, BatchRotatingKVCache,
 
 from engines.scheduling.admission import KV_STEP
 
-__all__ = ["extended", "fit", "keep_rows", "layers_at_once"]
+__all__ = ["extended", "fit", "keep_rows", "layers_at_once", "share"]
 
 _GPU_LAYERS = 4
 
@@ -46,7 +46,7 @@ def extended(caches: Iterable[Any]) -> None:
     flat = [*_flat(caches)]
     _settle(flat)
     fit(flat)
-    _share(flat)
+    share(flat)
 
 
 def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
@@ -63,7 +63,7 @@ def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
         if not (type(cache) is BatchKVCache and cache.keys is not None):
             cache.filter(rows)
             mx.eval(cache.state)
-    _share(flat)
+    share(flat)
 
 
 def _keep(cache: Any, kept: mx.array, shift: int) -> None:
@@ -87,10 +87,10 @@ def _settle(caches: Sequence[Any]) -> None:
         mx.eval([cache.state for cache in caches[at : at + step]])
 
 
-def _share(flat: Iterable[Any]) -> None:
+def share(caches: Iterable[Any]) -> None:
     """Layers that hold the same offsets and padding hold the same arrays: what a step makes of them is computed once."""
     first = None
-    for cache in flat:
+    for cache in _flat(caches):
         if type(cache) is not BatchKVCache:
             continue
         if first is None:

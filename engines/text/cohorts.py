@@ -12,6 +12,7 @@ import mlx.core as mx
 from mlx_lm.generate import StopSequences
 
 from engines.scheduling.admission import KV_STEP
+from engines.text.cache_room import share
 from engines.text.decoding_batch import DecodingBatch
 from engines.text.draws import RowDraw
 from engines.text.live_row import LiveRow
@@ -126,6 +127,7 @@ class Cohorts:
         """
         self.version += 1
         self.rows |= {row.id: LiveRow(row) for row in rows}
+        share(cache)
         joining = DecodingBatch(
             self._model,
             [row.id for row in rows],
