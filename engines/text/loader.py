@@ -16,6 +16,8 @@ from engines.gguf.tokenizer import GgufTokenizer
 from engines.header import GgufHeader, read_header
 from engines.interface import EngineInfo, ReportProgress
 from engines.scheduling.admission import KvCost
+from engines.text.adapt import FusedAttention
+from engines.text.attention_shapes import read_usual_prompts
 from engines.text.batcher import can_batch
 from engines.text.cache_room import layers_at_once
 from engines.text.chat_prompt import ChatEncoder
@@ -45,7 +47,9 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
     width = _width(built, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH)
     if not on_cpu:
-        warm_up(built.model, width, report)
+        with FusedAttention():
+            warm_up(built.model, width, report)
+            read_usual_prompts(built.model)
     info = EngineInfo(
         kv_bytes_per_token=built.kv_bytes_per_token,
         context=built.context,
