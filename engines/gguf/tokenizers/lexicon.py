@@ -30,9 +30,9 @@ class Lexicon:
     """The texts of a vocabulary, for looking up all stretches of a text together.
 
     A text's hash is the sum of its characters' numbers, each times a power of an odd one, in 64 bits; both are drawn anew for
-    each lexicon, so no text can be made to collide. A stretch that is no token is taken for one of n with a chance of
+    each lexicon, so no text can be made to collide. A stretch that is no token is taken for one of n with a chance of about
     n / 2 ** 64. Of stretches that begin at a place only those are looked at whose beginnings begin some token, which
-    two bits of a filter say by the hash's upper bits. Thirteen to sixteen bytes a token. Threads may share it.
+    two bits of a filter say by the hash's upper bits. Eighteen to 24 bytes a token. Threads may share it.
     """
 
     def __init__(self, texts: TokenTexts, hidden: Collection[int] = ()) -> None:
