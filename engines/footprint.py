@@ -218,7 +218,7 @@ def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int, cuda: 
     shape = blueprint_of(model.header, config).shape
     unigram = (model.tokenizer or "").startswith("unigram") or model.architecture in ("xlm-roberta", "camembert")
     context = min(tokens for tokens in (shape.context, context, most) if tokens)
-    row = shape.row_bytes(min(context, ENCODER_TOKENS), float_bytes)
+    row = shape.row_bytes(min(context, ENCODER_TOKENS), float_bytes, cuda=cuda)
     return Footprint(
         static_bytes=static + shape.vocabulary * (UNIGRAM_TOKENIZER_BYTES if unigram else ENCODER_TOKENIZER_BYTES),
         kv_bytes_per_token=0,
@@ -231,7 +231,7 @@ def _of_encoder(model: Checkpoint, context: int | None, float_bytes: int, cuda: 
 def _busy_bytes(shape: Shape, context: int, float_bytes: int) -> int:
     """A row's part of the grant: a batch may have half of four of them, and that is room for all the places that cost nothing."""
     length = min(context, ENCODER_BUSY_TOKENS)
-    return -(-shape.free_places // (2 * length)) * shape.row_bytes(length, float_bytes)
+    return -(-shape.free_places // (2 * length)) * shape.row_bytes(length, float_bytes, cuda=True)
 
 
 def _length(header: GgufHeader, key: str) -> int:

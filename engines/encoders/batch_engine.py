@@ -107,7 +107,8 @@ class BatchEngine(ABC):
         self._grant = grant_bytes
         self._float_bytes = float_bytes
         self._shapes: BatchShapes = ExactShapes()
-        if info.device == "gpu" and mx.cuda.is_available():
+        self._cuda = info.device == "gpu" and mx.cuda.is_available()
+        if self._cuda:
             self._shapes = FewShapes(info.context, info.width, encoder.shape.free_places)
         speed = _CPU_FLOPS if info.device == "cpu" else _GPU_FLOPS
         self._pace = Pace(STEP_S, rate=speed / encoder.shape.flops_per_token)
@@ -353,7 +354,7 @@ class BatchEngine(ABC):
         return self._row_bytes(self._shapes.length(job.longest))
 
     def _row_bytes(self, length: int) -> int:
-        return self._encoder.shape.row_bytes(length, self._float_bytes)
+        return self._encoder.shape.row_bytes(length, self._float_bytes, cuda=self._cuda)
 
     def _fits(self, needed: int) -> bool:
         return self._grant is None or needed <= self._grant

@@ -79,13 +79,13 @@ class Shape:
         """Tokens, padding included, that a batch on a GPU may have and still take no longer than one of a single token."""
         return max(_LEAST_FREE, min(_MOST_FREE, int(_FREE_FLOPS * len(self.layers) / self.flops_per_token)))
 
-    def row_bytes(self, length: int, float_bytes: int) -> int:
+    def row_bytes(self, length: int, float_bytes: int, *, cuda: bool = False) -> int:
         """Activations that live at once for a row of ``length`` tokens, in bytes: the residual, queries, keys, values and what
         is attended, and the feed-forward part. Attention itself needs a few blocks of scores, unless a mask of floats is
-        made (ALiBi, windows; and in half precision, which is a GPU's, MLX makes floats for each head of any mask)."""
+        made (ALiBi, windows; and on CUDA MLX makes floats for each head of any mask)."""
         attention = self.width + (2 * self.heads + 2 * self.kv_heads) * self.head_width
         features = 3 * self.width + max(attention, 3 * self.feed_forward)
         windowed = any(x.window for x in self.layers)
-        floats = self.alibi or (float_bytes < 4 and (windowed or not self.causal))
+        floats = self.alibi or (cuda and (windowed or not self.causal))
         masks = length * (self.heads * float_bytes if floats else 2 if windowed else 0)
         return length * (features * float_bytes + masks)

@@ -180,7 +180,7 @@ def test_footprint_of_an_encoder_has_room_on_cuda_for_a_batch_that_keeps_it_busy
     plain, cuda = (estimate(checkpoint, float_bytes=2, cuda=cuda).state_bytes for cuda in (False, True))
     assert plain == shape.row_bytes(64, 2)
     rows = shape.free_places // 64  # of a batch, which has half of a grant of four
-    assert rows * shape.row_bytes(64, 2) == 2 * cuda
+    assert rows * shape.row_bytes(64, 2, cuda=True) == 2 * cuda
 
 
 def test_footprint_of_smollm2_kv(smollm2_path: Path) -> None:
