@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -166,3 +167,16 @@ def test_reranker_scores_as_without_padding(tmp_path: Path, monkeypatch: pytest.
         answers += [event for event in run(engine) if isinstance(event, Scores)]
     assert shaped.made == [(64, 16)]
     assert np.abs(np.array(answers[0].raw) - answers[1].raw).max() < 1e-5
+
+
+@pytest.mark.skipif(not mx.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("family", ["bert", "modernbert", "qwen3"])
+def test_engine_on_cuda_computes_in_shapes_that_were_prepared(tmp_path: Path, family: str) -> None:
+    engine = engine_of(write_tiny(tmp_path / family, family))
+    assert isinstance(engine._shapes, FewShapes)
+    inputs = [text(1 + i * 7 % 40, i) for i in range(60)]
+    together = embed(engine, *inputs, normalize=False)
+    rows = engine.prepare(EmbedRequest(inputs=tuple(inputs[:6]))).rows
+    alone = np.concatenate([np.array(engine.finish_batch(engine._encoder([row.ids]))) for row in rows])  # as they are
+    assert np.isfinite(together).all()
+    assert np.linalg.norm(together[:6] - alone) < 2e-2 * np.linalg.norm(alone)

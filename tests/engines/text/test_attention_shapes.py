@@ -75,6 +75,22 @@ def test_padded_attention_answers_what_mlx_does(queries: int, keys: int, rows: i
         assert k_shape == v_shape and q_shape[2] % 128 == 0 and k_shape[2] % 128 == 0
 
 
+@pytest.mark.skipif(not mx.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+@pytest.mark.parametrize(("queries", "keys"), [*LENGTHS, (700, 3000)])
+def test_padded_attention_answers_what_mlx_does_on_cuda(queries: int, keys: int, dtype: mx.Dtype) -> None:
+    noted = Noted()
+    q, k, v = (x.astype(dtype) for x in drawn(queries, keys, 2, width=64))
+    for mask in masks(2, queries, keys):
+        mask = mask.astype(dtype) if isinstance(mask, mx.array) and mask.dtype == mx.float32 else mask
+        got, wanted = (
+            attention(q, k, v, scale=0.125, mask=mask).astype(mx.float32)
+            for attention in (PaddedAttention(noted), STOCK)
+        )
+        assert noted.calls[-1][1][2] % 128 == 0
+        assert apart(got, wanted) < (1e-2 if dtype == mx.float16 else 5e-2)
+
+
 def test_mask_is_made_once_for_the_layers_of_a_pass_and_dropped_with_it() -> None:
     noted = Noted()
     padded = PaddedAttention(noted, (mx.float32,))
