@@ -64,7 +64,11 @@ def run(args: argparse.Namespace) -> int:
         if not problems:
             print(printable(f"{path}: {counts}, no problem"))
         if later:
-            print(printable(f"{path}: the files of its models are looked at when that is mended"))
+            print(
+                printable(
+                    f"{path}: how keys go together, and the files of its models, are looked at when that is mended"
+                )
+            )
     return 1 if problems else 0
 
 

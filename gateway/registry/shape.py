@@ -11,9 +11,10 @@ import re
 import typing
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UnsetType
 
 from gateway.registry.problems import Problem, nearest, shorten
 from gateway.registry.request_schema import misplaced
@@ -127,12 +128,23 @@ def _alone(kind: type[msgspec.Struct], name: str) -> type[msgspec.Struct]:
 
 
 def _choices(kind: Any, path: str) -> list[str]:
-    """What may stand at this path below a value of this kind, where that is one of several texts and nothing longer."""
+    """What may stand at this path below a value of this kind, where that is one of several texts and nothing else."""
     for key in _keys(path):
+        kind = _bare(kind)
+        if key.isdigit() and typing.get_origin(kind) is tuple:
+            kind = typing.get_args(kind)[0]
+            continue
         fields = {field.name: field.type for struct, _ in _structs_in(kind) for field in msgspec.structs.fields(struct)}
-        kind = fields.get(key, kind)  # an index stays where it is
+        kind = fields.get(key, kind)  # the index of a piece stays where it is
+    kind = _bare(kind)
     parts = typing.get_args(kind) if typing.get_origin(kind) is not typing.Literal else (kind,)
+    if any(typing.get_origin(part) is not typing.Literal for part in parts if part not in (type(None), UnsetType)):
+        return []
     return [name for part in parts if typing.get_origin(part) is typing.Literal for name in typing.get_args(part)]
+
+
+def _bare(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
 def _unknown_keys(data: object, kind: type[msgspec.Struct], path: str, section: str) -> Iterator[Problem]:

@@ -66,7 +66,7 @@ def test_check_lists_every_problem_by_its_key(path: Path, capsys: pytest.Capture
     keys = ["sever", "models[0].contxt", "profiles.a.sampling.temperature", "profiles.b"]
     assert [problem["key"] for problem in report["problems"]] == keys
     assert [line.split(": ")[0] for line in lines[:-1]] == keys
-    assert lines[-1] == "the files of its models are looked at when that is mended"
+    assert lines[-1] == "how keys go together, and the files of its models, are looked at when that is mended"
     assert lines[0] == "sever: unknown key; did you mean server?"
 
 

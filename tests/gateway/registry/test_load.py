@@ -71,6 +71,8 @@ def test_load_api_keys_take_both_forms_and_hide_from_repr() -> None:
         ("models: [{id: 'a@b', source: x}]", "(found 'a@b')"),
         ("models: [{source: x}]", "models[0]: object missing required field `id`"),
         ("models: 3", "models: expected `array`, got `int` (found 3)"),
+        ("server: {api_keys: [{key: k, scopes: [x]}]}", "server.api_keys[0].scopes[0]: expected one of infer, admin"),
+        ("server: {api_keys: [{key: k, scopes: []}]}", "server.api_keys[0].scopes: expected `array` of length >= 1"),
         ("server: {port: 99999}", "server.port: expected `int` <= 65535 (found 99999)"),
         ("defaults: {ttl_s: .nan}", "defaults.ttl_s: expected a finite number"),
         ("defaults: {ttl_s: -1}", "defaults.ttl_s: expected `float` >= 0.0 (found -1)"),

@@ -64,7 +64,7 @@ def test_scheduling_of_changed_defaults_is_read_anew() -> None:
         ("{retention: 0}", "retention", "expected `float` > 0.0 (found 0)"),
         ("{retention: .nan}", "retention", "expected a finite number"),
         ("{retention: null}", "retention", "expected `float`"),
-        ("{prefill_ratio: -1}", "prefill_ratio", "-1"),
+        ("{prefill_ratio: -1}", "prefill_ratio", "expected `float` >= 0.0 (found -1)"),
         ("{prefill_ratio: much}", "prefill_ratio", "much"),
         ("{prefill_tick_ms: 1001}", "prefill_tick_ms", "expected `int` <= 1000"),
         ("{prefill_tick_ms: 0}", "prefill_tick_ms", "expected `int` >= 1"),
