@@ -1,4 +1,4 @@
-"""The kernels as functions of MLX arrays; each is compiled by MLX at its first call in a process, and kept."""
+"""The kernels as functions of MLX arrays; each is compiled at its first call in a process, if not before (``ahead.py``)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 
 import mlx.core as mx
 
+from engines.gguf.kernels.cuda.ahead import made_by
+from engines.gguf.kernels.cuda.kernel import Kernel
 from engines.gguf.kernels.cuda.source import digest, included, whole
 from engines.gguf.kernels.cuda.tile import UNIT, Tile
 from engines.gguf.quants import QuantType
@@ -154,7 +156,7 @@ def _compiles(header: str) -> bool:
     # One thread that calls one function: all that is asked is whether the files were found.
     probe = _made("probe", header, ["bits"], ["out"], "out[0] = (int)kq_half_bits((unsigned short)bits[0]);", 1, 0)
     try:
-        outputs = probe(
+        outputs = probe.launch(
             inputs=[mx.array([0x3C00])],
             grid=(1, 1, 1),
             threadgroup=(1, 1, 1),
@@ -169,27 +171,19 @@ def _compiles(header: str) -> bool:
 
 def kernel(
     name: str, inputs: list[str], body: str, threads: int, shared: int = 0, outputs: Sequence[str] = ("out",)
-) -> Callable[..., Any]:
+) -> Kernel:
     """A kernel that calls the device source; ``threads`` are those of a thread block, ``shared`` its dynamic shared memory in
-    bytes. MLX names what it is given: ``x`` and ``x_shape``."""
+    bytes. MLX names what it is given: ``x``, ``x_shape`` and ``x_ndim``."""
     return _made(name, _header(), inputs, outputs, body, threads, shared)
 
 
 def _made(
     name: str, header: str, inputs: list[str], outputs: Sequence[str], body: str, threads: int, shared: int
-) -> Callable[..., Any]:
+) -> Kernel:
     # MLX writes the kernel's signature itself, without launch bounds; the compiler then spends a fifth more registers than
     # leave room for three thread blocks where two fit. The source has no other kernel that the macro could reach.
     bounds = f"#undef __global__\n#define __global__ __attribute__((global)) __launch_bounds__({threads})\n"
-    made: Any = mx.fast.cuda_kernel(
-        name=f"kquant_{digest()}_{name}",
-        input_names=inputs,
-        output_names=list(outputs),
-        source=body,
-        header=header + bounds,
-        shared_memory=shared,
-    )
-    return cast(Callable[..., Any], made)
+    return Kernel(f"kquant_{digest()}{made_by()}_{name}", header + bounds, body, tuple(inputs), tuple(outputs), shared)
 
 
 # Types are told apart by name: a QuantType has no state, and its hash is its identity.
