@@ -11,6 +11,7 @@ from engines.device import read_device
 from engines.errors import CheckpointError, GgufFormatError
 from engines.footprint import estimate
 from engines.gguf import kernels
+from engines.gguf.kernels.compiling import CompilingBackend
 from engines.gguf.model import BuiltModel, build_model
 from engines.gguf.tokenizer import GgufTokenizer
 from engines.header import GgufHeader, read_header
@@ -31,6 +32,7 @@ __all__ = ["build"]
 # longer than most people have clients.
 _CPU_WIDTH = 8
 _GPU_WIDTH = 32
+_READING = 0.5  # of a load's progress on a GPU: preparing for requests is the rest
 _USABLE = 0.95  # of a GPU's memory: the rest is the driver's, and what its allocator cannot join
 
 
@@ -43,12 +45,17 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
     header = read_header(spec.paths[0])
     tokenizer = _tokenizer(header)  # first: a file without one is known at once
     chat = ChatEncoder(tokenizer)
-    built = build_model(header, report, dtype=spec.dtype, context=spec.context)
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
+    reading = 1.0 if on_cpu else _READING
+    built = build_model(header, lambda done: report(reading * done), dtype=spec.dtype, context=spec.context)
     width = _width(built, spec.concurrency, _CPU_WIDTH if on_cpu else _GPU_WIDTH)
     if not on_cpu:
+        if load.cores is not None:
+            kernels.set_cores(load.cores)
+        device = kernels.backend()
+        compiling = device if isinstance(device, CompilingBackend) else None
         with FusedAttention():
-            warm_up(built.model, width, report)
+            warm_up(built.model, width, lambda done: report(reading + (1 - reading) * done), compiling)
             read_usual_prompts(built.model)
     info = EngineInfo(
         kv_bytes_per_token=built.kv_bytes_per_token,

@@ -140,7 +140,7 @@ def _includes(mlx: Path, compiler: Path) -> list[Path] | None:
 
 
 def _store_folder() -> Path:
-    """In the cache directory of Innkeeper (docs/configuration.md); kernels for CUDA are for Linux."""
+    """In the cache directory of Innkeeper (``XDG_CACHE_HOME``); CUDA means Linux."""
     cache_home = os.environ.get("XDG_CACHE_HOME", "")
     parent = Path(cache_home) if cache_home.startswith("/") else Path.home() / ".cache"
     return parent / "innkeeper" / "kernels"

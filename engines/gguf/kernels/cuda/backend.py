@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypedDict, TypeVar
 
 import mlx.core as mx
 
+from engines.gguf.kernels.cuda.ahead import compile_ahead
 from engines.gguf.kernels.cuda.attention import attended, attends
 from engines.gguf.kernels.cuda.launch import (
     HALVES,
@@ -66,12 +68,18 @@ class CudaBackend:
         self._prepared: dict[tuple[object, ...], Launch] = {}
         self._gated: dict[tuple[object, ...], Launch | None] = {}
         self._joined: dict[tuple[object, ...], JointLaunch | None] = {}
+        self._cores = os.cpu_count() or 1
 
     def available(self) -> bool:
         return capability() >= 8 and bool(mx.default_device().type == mx.DeviceType.gpu)
 
     def set_cores(self, count: int) -> None:
-        """The CPU only starts the kernels."""
+        """That compile kernels; the CPU only starts them otherwise."""
+        self._cores = count
+
+    def compile_ahead(self, run: Callable[[], None], report: Callable[[float], None]) -> None:
+        """See ``CompilingBackend.compile_ahead``."""
+        compile_ahead(run, self._cores, report)
 
     def multiply(self, x: mx.array, blocks: mx.array, quant: QuantType, transpose: bool) -> mx.array:
         key = (quant, x.shape, blocks.shape, x.dtype, blocks.dtype, transpose)
