@@ -134,9 +134,9 @@ async def test_r39_no_room_beside_pinned_names_pins_and_bytes(serve: Serve) -> N
 
 
 async def test_r10_one_of_two_waiters_leaves_and_the_load_goes_on(serve: Serve) -> None:
-    async with serve(sim("a", 4, load_s=0.3)) as gateway:
+    async with serve(sim("a", 4, load_s=0.8), abandon_grace_s=0.05) as gateway:
         leaving, staying = gateway.ask("a"), gateway.ask("a")
-        await gateway.transition("a", "loading")
+        await bounded(_until(lambda: _waiting(gateway), 2))
         leaving.cancel()
         assert (await bounded(staying)).text == words(2)
         assert await gateway.steps("a") == ["loading", "loaded"]
@@ -584,6 +584,10 @@ async def _exited(watch: int) -> None:
 
 async def _leases(gateway: Gateway) -> int:
     return len((await gateway.status())["leases"])
+
+
+async def _waiting(gateway: Gateway) -> int:
+    return sum(model["waiting"] for model in (await gateway.status())["models"])
 
 
 async def _until(read: Callable[[], Awaitable[int]], wanted: int) -> None:
