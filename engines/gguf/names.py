@@ -39,7 +39,7 @@ class SlotKind(Enum):
 
     LINEAR = auto()  # [rows, columns]; of several stems: their products side by side
     EMBEDDING = auto()
-    NORM = auto()  # floats; with a bias where the file has one
+    NORM = auto()  # floats; with a bias where the slot says so
     EXPERTS = auto()  # [experts, rows, columns]: SwitchLinear; of several stems: their products side by side
     EXPERTS_APART = auto()  # a stem an expert, each [rows, columns]: SwitchLinear; they are copied together
     HEADS = auto()  # [heads, rows, columns]: MultiLinear
@@ -54,8 +54,8 @@ class Slot:
     ``stem`` is the tensor's GGUF name without ``.weight`` (several: one module holds them all, in this order), but the whole
     name for a PARAMETER; ``module`` the path of the stock module. ``bias`` allows a ``stem.bias``. An optional tensor is in all
     blocks or in none. ``only`` names a set of layers of the plan, to which the slot is confined. ``transform`` is applied to
-    weight and bias alike; it may be used to take a part of a tensor, of which other slots take the rest. A vector of biases
-    that the stock module needs is an error when it is missing only if the module is a norm or a PARAMETER.
+    weight and bias alike; it may be used to take a part of a tensor, of which other slots take the rest. A bias that is allowed
+    may be missing, but not that of a norm.
     """
 
     stem: str | tuple[str, ...]
@@ -138,7 +138,8 @@ def _fill(header: GgufHeader, slot: Slot, blocks: Sequence[int]) -> list[Placeme
         stems = [stem.format(i=i) for i in blocks]
         suffix = "" if slot.kind is SlotKind.PARAMETER else ".weight"
         weights = _tensors(header, [f"{stem}{suffix}" for stem in stems], slot.optional)
-        biases = _tensors(header, [f"{stem}.bias" for stem in stems], True) if slot.bias else [None] * len(stems)
+        may_lack = slot.kind is not SlotKind.NORM or not any(weights)
+        biases = _tensors(header, [f"{stem}.bias" for stem in stems], may_lack) if slot.bias else [None] * len(stems)
         columns.append(list(zip(weights, biases, strict=True)))
     placements = []
     for i, *parts in zip(blocks, *columns, strict=True):

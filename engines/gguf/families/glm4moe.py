@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.gguf.families.decoder_slots import rotated_dims, rotated_part, scaled
+from engines.gguf.families.decoder_slots import in_any_block, rotated_dims, rotated_part, scaled, without
 from engines.gguf.families.family import Checkpoint, Family, Plan, decoder_plan
 from engines.gguf.families.moe import (
     ATTENTION,
@@ -29,6 +29,7 @@ __all__ = ["GLM4MOE"]
 def _plan(checkpoint: Checkpoint) -> Plan:
     parameters = checkpoint.parameters
     plan = decoder_plan(checkpoint, GLM4MOE.model_type)
+    normed = in_any_block(checkpoint, "attn_q_norm")
     layers, dims = plan.config["num_hidden_layers"], rotated_dims(checkpoint, plan)
     plan = scaled(plan, dims)
     experts = experts_of(checkpoint)
@@ -42,7 +43,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
         "first_k_dense_replace": dense,
         "norm_topk_prob": parameters.flag("expert_weights_norm", False),
         "routed_scaling_factor": parameters.number("expert_weights_scale", 1.0),
-        "use_qk_norm": "blk.0.attn_q_norm.weight" in checkpoint.header.tensors,
+        "use_qk_norm": normed,
         "attention_bias": False,  # where there are biases, the leaves have them
         "partial_rotary_factor": rotated_part(dims, plan.config["head_dim"]),
         "rope_scaling": None,  # the plan's own embedding has it
@@ -51,6 +52,7 @@ def _plan(checkpoint: Checkpoint) -> Plan:
     return replace(
         plan,
         config=config,
+        slots=GLM4MOE.slots if normed else without(GLM4MOE.slots, *QK_NORMS),
         layers=dense_and_routed(layers, dense),
         stock_values=("e_score_correction_bias",),
     )
@@ -62,7 +64,7 @@ GLM4MOE = Family(
     slots=(
         *WHOLE,
         *ATTENTION,
-        *(replace(slot, optional=True) for slot in QK_NORMS),
+        *QK_NORMS,
         Slot("blk.{i}.attn_norm", "model.layers.{i}.input_layernorm", SlotKind.NORM),
         Slot("blk.{i}.post_attention_norm", "model.layers.{i}.post_attention_layernorm", SlotKind.NORM),
         *gated_slots("model.layers.{i}.mlp", only="dense"),

@@ -36,6 +36,7 @@ __all__ = [
     "experts_of",
     "gated_slots",
     "groups_of",
+    "shared_as_told",
 ]
 
 SOFTMAX: Final = 1
@@ -171,6 +172,16 @@ def as_in_file(header: GgufHeader, slots: Iterable[Slot]) -> list[Slot]:
         if slot.kind is SlotKind.EXPERTS and (stem := slot.stems[0].removesuffix("_exps"))
         else slot
         for slot in slots
+    ]
+
+
+def shared_as_told(slots: Iterable[Slot], count: int | None) -> list[Slot]:
+    """The slots with those of shared experts that are optional, since not all of a family's models have such, needed where
+    ``count`` says that there are some, and left out where it does not."""
+    return [
+        replace(slot, optional=False) if slot.optional and ".shared_experts." in slot.module else slot
+        for slot in slots
+        if count or not (slot.optional and ".shared_experts." in slot.module)
     ]
 
 

@@ -35,7 +35,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "expert_inner": ("moe_intermediate_size", "intermediate_size"),
     "expert_hidden": ("moe_latent_size", "hidden_size"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
     "state_heads": ("mamba_n_heads", "mamba_num_heads", "num_heads"),
     "state_head": ("mamba_d_head", "mamba_head_dim", "head_dim"),
     "state": ("mamba_d_state", "ssm_state_size", "state_size"),

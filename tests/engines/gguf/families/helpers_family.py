@@ -325,8 +325,9 @@ def _check_broken(case: Case, tmp_path: Path) -> None:
     header = read_header(write_case(tmp_path / "whole.gguf", case, tensors))
     build_model(header)
     named: set[str] = set()
+    config = planned(header)[1].config
     for name, info in header.tensors.items():
-        stem = ".".join(part for part in name.split(".") if not part.isdigit())
+        stem = _stem(name)
         if stem in named or name in case.extra:
             continue
         named.add(stem)
@@ -337,13 +338,11 @@ def _check_broken(case: Case, tmp_path: Path) -> None:
                 build_model(replace(header, tensors=others))
         elif not (stem.startswith("output.") or any(stem == f"blk.{part}" for part in case.optional)):
             _refused(replace(header, tensors=others), f"'{name}'")
+        _gone(header, stem)
         _refused(replace(header, tensors={**others, renamed.name: renamed}), "'")
-        if name != "token_embd.weight":  # whose rows are the vocabulary
-            shorter = replace(info, shape=(info.shape[0] - 1, *info.shape[1:]))
-            _refused(replace(header, tensors={**header.tensors, name: shorter}), f"'{name}'")
-        for axis in range(int(name == "token_embd.weight"), len(info.shape)):
-            for size in (info.shape[axis] - 1, 2 * info.shape[axis]):
-                _misshapen(header, info, (*info.shape[:axis], size, *info.shape[axis + 1 :]))
+        for axis in range(int(name == "token_embd.weight"), len(info.shape)):  # whose rows are the vocabulary
+            size = 2 * info.shape[axis] if axis else info.shape[axis] - 1
+            _misshapen(header, config, info, (*info.shape[:axis], size, *info.shape[axis + 1 :]))
     for key in case.required:
         full = f"{case.architecture}.{key}"
         metadata = {each: value for each, value in header.metadata.items() if each != full}
@@ -352,13 +351,28 @@ def _check_broken(case: Case, tmp_path: Path) -> None:
     _refused(replace(header, metadata=odd), f"'{case.architecture}.some_twist'")
 
 
-def _misshapen(header: GgufHeader, info: TensorInfo, shape: tuple[int, ...]) -> None:
+def _gone(header: GgufHeader, stem: str) -> None:
+    """Without the tensors of a stem in all blocks: what the gateway lets pass is built."""
+    others = {name: info for name, info in header.tensors.items() if _stem(name) != stem}
+    without = replace(header, tensors=others)
+    try:
+        placed(without, *planned(without))
+    except CheckpointError:
+        return
+    build_model(without)
+
+
+def _stem(name: str) -> str:
+    return ".".join(part for part in name.split(".") if not part.isdigit())
+
+
+def _misshapen(header: GgufHeader, config: dict[str, Any], info: TensorInfo, shape: tuple[int, ...]) -> None:
     """The gateway, which has no stock class, names the tensor; not where its shape is what the plan reads a size from."""
     changed = replace(header, tensors={**header.tensors, info.name: replace(info, shape=shape)})
     own_size = False
     try:
         family, plan = planned(changed)
-        own_size = plan.config != planned(header)[1].config
+        own_size = plan.config != config
         placed(changed, family, plan)
     except CheckpointError as refusal:
         assert own_size or f"'{info.name}'" in refusal.message, refusal.message

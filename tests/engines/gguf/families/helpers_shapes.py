@@ -26,7 +26,7 @@ SIZES: Final = (
     *("expert_count", "shared_count", "l_cache", "head_dim", "num_inputs", "latent_size", "per_layer_input"),
 )
 ENDINGS: Final = tuple(f"{size}{suffix}" for size in SIZES for suffix in ("", "_mla", "_swa"))
-OTHERS: Final = 3  # other sizes for each checkpoint, of which some make no model
+OTHERS: Final = 2  # other sizes for each checkpoint, of which some make no model
 
 
 def planned(header: GgufHeader) -> tuple[Family, Plan]:
