@@ -28,6 +28,7 @@ from engines.gguf.kernels.cuda.nvrtc import Compiled, CompileError, Nvrtc, loade
 __all__ = ["Compiler", "Precompiler", "compile_ahead", "gathered", "gathering", "made_by", "precompiler"]
 
 _MOST_THREADS = 16  # each takes some hundred MiB of the host's memory for a large kernel
+_TOOLKIT = Path("/usr/local/cuda")
 
 logger = logging.getLogger("innkeeper.worker")
 
@@ -127,7 +128,7 @@ def made_by() -> str:
 def _includes(mlx: Path, compiler: Path) -> list[Path] | None:
     """Where headers lie: MLX's, then CUDA's, those of wheels before those of a toolkit. None where there are none of CUDA."""
     root = mlx.parent.parent
-    toolkits = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    toolkits = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _TOOLKIT)
     candidates = [
         root.parent / "nvidia" / "cuda_runtime" / "include",
         compiler.parent.parent / "include",

@@ -65,11 +65,7 @@ class Nvrtc:
         """``function`` is the kernel's name in C++, with its namespaces; ``headers`` are texts by the names they are included by.
         CompileError."""
         program = ctypes.c_void_p()
-        source, included, names = (
-            text.encode(),
-            _texts(headers.values()),
-            _texts(headers),
-        )  # alive for as long as the program
+        source, included, names = text.encode(), _texts(headers.values()), _texts(headers)  # they outlive the program
         self._check(self._create(ctypes.byref(program), source, b"kernel.cu", len(headers), included, names))
         try:
             self._check(self._name(program, function.encode()))
