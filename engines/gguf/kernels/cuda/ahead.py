@@ -25,7 +25,7 @@ from engines.gguf.kernels.cuda.image_store import ImageStore, write_whole
 from engines.gguf.kernels.cuda.mlx_module import STAND_INS, Module, module_folder
 from engines.gguf.kernels.cuda.nvrtc import Compiled, CompileError, Nvrtc, loaded_library
 
-__all__ = ["Compiler", "Precompiler", "compile_ahead", "gathered", "gathering", "made_by", "precompiler"]
+__all__ = ["Compiler", "Precompiler", "compile_ahead", "gathered", "gathering", "includes", "made_by", "precompiler"]
 
 _MOST_THREADS = 16  # each takes some hundred MiB of the host's memory for a large kernel
 _TOOLKIT = Path("/usr/local/cuda")
@@ -100,10 +100,6 @@ def precompiler() -> Precompiler | None:
     compiler_path, mlx_path = loaded_library("libnvrtc.so"), loaded_library("libmlx.so")
     if compiler_path is None or mlx_path is None or not mx.cuda.is_available():
         return None
-    includes = _includes(Path(mlx_path), Path(compiler_path))
-    if includes is None:
-        logger.info("kernels are left to MLX to compile: there are no CUDA headers")
-        return None
     info = mx.device_info()
     major, minor = info.get("compute_capability_major"), info.get("compute_capability_minor")
     try:
@@ -111,7 +107,7 @@ def precompiler() -> Precompiler | None:
         options = [
             "--device-as-default-execution-space",
             f"--gpu-architecture=sm_{major}{minor}{'a' if major == 9 else ''}",
-            *(f"--include-path={include}" for include in includes),
+            *(f"--include-path={include}" for include in includes(Path(mlx_path), compiler.version())),
         ]
         return Precompiler(compiler, options, ImageStore(_store_folder()), module_folder())
     except (OSError, AttributeError, RuntimeError, CompileError) as error:  # RuntimeError: nobody's home
@@ -125,19 +121,21 @@ def made_by() -> str:
     return "" if compiles is None else compiles.tag
 
 
-def _includes(mlx: Path, compiler: Path) -> list[Path] | None:
-    """Where headers lie: MLX's, then CUDA's, those of wheels before those of a toolkit. None where there are none of CUDA."""
+def includes(mlx: Path, version: str) -> list[Path]:
+    """Where headers lie for the compiler of this version: beside the library ``mlx``, then CUDA's, wheels before a toolkit, as MLX
+    takes them. FileNotFoundError where there are none of CUDA."""
     root = mlx.parent.parent
+    wheels = root.parent / "nvidia"
     toolkits = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _TOOLKIT)
     candidates = [
-        root.parent / "nvidia" / "cuda_runtime" / "include",
-        compiler.parent.parent / "include",
+        wheels / f"cu{version.partition('.')[0]}" / "include",
+        wheels / "cuda_runtime" / "include",
         *(Path(toolkit) / "include" for toolkit in toolkits if toolkit),
     ]
     for cuda in candidates:
         if (cuda / "cuda_fp16.h").is_file():
             return [root / "include" / "cccl", cuda, cuda / "cccl"]
-    return None
+    raise FileNotFoundError("there are no CUDA headers")
 
 
 def _store_folder() -> Path:

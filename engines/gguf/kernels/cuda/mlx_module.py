@@ -16,7 +16,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -134,9 +133,8 @@ def module_folder() -> Path:
     return Path(temporary) / "mlx" / _version() / "ptx"
 
 
-@cache
 def _version() -> str:
-    return metadata.version("mlx")
+    return str(getattr(mx, "__version__", ""))
 
 
 _SEED = 0xC70F6907  # of std::hash for strings
