@@ -11,7 +11,7 @@ SIGHUP                     the registry file is read again; the log says what ca
 1. ``/ready`` says 503, new work gets 503 ``shutting_down`` from the port that is still open; what waits or loads ends
 2. answers under way run on, until none is left or the grace has 3 s to go
 3. those left get an error event and their end marker; stored responses are closed
-4. workers are closed, then the port
+4. workers are closed, then the port; clients that do not take what was sent are cut
 5. the exit status is 0, within ``shutdown_grace_s``
 
 uvicorn would close the port first, cut what is left and die of the signal; so its signal handling is off.
@@ -33,7 +33,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from gateway.app import create_app
-from gateway.connection import connection_class
+from gateway.connection import Connection, connection_class
 from gateway.errors import ShuttingDown
 from gateway.logs import configure_logging, log_event
 from gateway.network import is_loopback
@@ -50,7 +50,7 @@ __all__ = ["StartError", "check_bind", "open_socket", "serve"]
 logger = logging.getLogger("innkeeper.server")
 
 _CUT_BEFORE_END_S = 3.0  # of the grace: left for the error events, the workers' end and the port
-_CLOSE_S = 1.0  # of that: for connections that are still being read
+_CLOSE_S = 1.0  # of that: for connections that are still being read, half of it for those that are not
 _RETRY_AFTER_S = 10.0
 _KEEP_ALIVE_S = 75  # an idle connection; longer than clients' pools keep theirs, so that they close first
 _BACKLOG = 2048
@@ -191,7 +191,15 @@ class _Gateway:
         await _first_of(serving, self._stop.wait())
         await self._shut_down()
         self._server.should_exit = True
+        await _first_of(serving, timeout_s=_CLOSE_S / 2)
+        self._cut_who_do_not_read()
         await serving
+
+    def _cut_who_do_not_read(self) -> None:
+        """uvicorn would cancel their answers, and log that as an error of the application."""
+        for connection in tuple(self._server.server_state.connections):
+            if isinstance(connection, Connection) and connection.waiting_bytes:
+                connection.abort()
 
     def _on_stop(self) -> None:
         (self._hurry if self._stop.is_set() else self._stop).set()

@@ -20,6 +20,7 @@ import pytest
 
 from gateway.server import StartError, check_bind, open_socket
 from gateway.settings import ApiKey, ServerSettings
+from tests.blackbox.helpers_gateway import running_gateway
 from tests.gateway.helpers_app import chat_body
 
 START_S = 30.0  # of a process, on a busy machine
@@ -235,3 +236,23 @@ async def test_sigterm_with_real_workers_ends_streams_and_leaves_no_process(mode
         assert await running.exit_status(within_s=START_S) == 0
         assert time.monotonic() - began < 6 + 4  # the grace, and a busy machine
         assert not [pid for pid in workers if is_running(pid)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the gateway's helper reads /proc")
+async def test_sigterm_cuts_a_client_that_reads_nothing_and_calls_it_no_error(tmp_path: Path) -> None:
+    text = 'server: {shutdown_grace_s: 3}\nmodels: [{id: a, source: "sim:", simulate: {weights: 1MiB}}]\n'
+    body = json.dumps(chat_body(stream=True, max_tokens=60_000))  # more than sockets take, less than what may wait
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        async with running_gateway(tmp_path, text) as gateway:
+            url = gateway.client.base_url
+            client.connect((url.host, url.port))
+            client.sendall(
+                f"POST {CHAT} HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            await gateway.transition("a", "loaded")
+            await gateway.quiet()  # the worker is done, and the client has not read it
+        log = (tmp_path / "gateway.log").read_text()
+    assert "ending answers under way" in log and "outcome=cancelled" in log
+    assert " error " not in log and "Traceback" not in log
