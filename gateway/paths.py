@@ -26,7 +26,7 @@ def state_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """What can be made again: assembled model files, inspection results."""
+    """What can be made again: assembled model files, inspection results, compiled kernels (the engines')."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "innkeeper"
     return _xdg("XDG_CACHE_HOME", ".cache") / "innkeeper"

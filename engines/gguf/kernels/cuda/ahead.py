@@ -181,4 +181,5 @@ def compile_ahead(run: Callable[[], None], threads: int, report: Callable[[float
         return
     with gathering() as modules:
         run()
-    compiles.ensure_all(list(modules.values()), threads, report)
+    # The last are for the most rows and take the longest to compile: they begin first.
+    compiles.ensure_all(list(reversed(modules.values())), threads, report)
