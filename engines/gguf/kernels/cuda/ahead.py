@@ -109,7 +109,13 @@ def precompiler() -> Precompiler | None:
             f"--gpu-architecture=sm_{major}{minor}{'a' if major == 9 else ''}",
             *(f"--include-path={include}" for include in includes(Path(mlx_path), compiler.version())),
         ]
-        return Precompiler(compiler, options, ImageStore(_store_folder()), module_folder())
+        folder = module_folder()
+        if not _is_writable(folder):
+            logger.warning(
+                "MLX compiles each kernel anew: %s cannot be written; MLX_PTX_CACHE_DIR names another", folder
+            )
+            return None
+        return Precompiler(compiler, options, ImageStore(_store_folder()), folder)
     except (OSError, AttributeError, RuntimeError, CompileError) as error:  # RuntimeError: nobody's home
         logger.info("kernels are left to MLX to compile: %s", error)
         return None
@@ -136,6 +142,13 @@ def includes(mlx: Path, version: str) -> list[Path]:
         if (cuda / "cuda_fp16.h").is_file():
             return [root / "include" / "cccl", cuda, cuda / "cccl"]
     raise FileNotFoundError("there are no CUDA headers")
+
+
+def _is_writable(folder: Path) -> bool:
+    """Makes it where it lacks. Of another user it is not, since MLX's folder is the same for all."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _store_folder() -> Path:

@@ -235,6 +235,16 @@ def test_without_cuda_headers_mlx_compiles(install: Path, monkeypatch: pytest.Mo
     assert ahead.precompiler() is None
 
 
+def test_where_mlx_cannot_be_given_modules_none_is_compiled_twice(
+    install: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (install / "toolkit/include/cuda_fp16.h").write_text("")
+    (install / "file").write_text("")
+    monkeypatch.setenv("MLX_PTX_CACHE_DIR", str(install / "file" / "ptx"))
+    assert ahead.precompiler() is None
+    assert "MLX_PTX_CACHE_DIR" in caplog.text
+
+
 def test_a_library_that_cannot_be_called_is_left_to_mlx(install: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (install / "toolkit/include/cuda_fp16.h").write_text("")
     monkeypatch.setattr(ahead, "Nvrtc", Nvrtc)
