@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -213,15 +214,16 @@ async def test_r17_truncated_file_is_named_and_serves_once_it_is_whole(tmp_path:
 
 async def test_r17_file_that_only_the_worker_finds_wanting_serves_once_it_is_whole(tmp_path: Path) -> None:
     model = tiny_model("llama", quant="Q4_K")
-    path = model.write(tmp_path / "model.gguf", tensors={"output_norm.weight": None})
+    damaged = replace(model, tokenizer={**model.tokenizer, "tokenizer.ggml.merges": ["ab"]})  # no pair
+    path = damaged.write(tmp_path / "model.gguf")
     async with running_gateway(tmp_path, beside_a_simulated_model(path)) as gateway:
         answer = await gateway.chat("real")
         assert (answer.status, answer.code) == (503, "model_load_failed")
-        assert str(path) in answer.message and "output_norm" in answer.message
+        assert str(path) in answer.message and "tokenizer.ggml.merges" in answer.message
         assert (await gateway.chat("other")).status == 200
         await gateway.transition("real", "failed")
         shown = await gateway.model("real")
-        assert shown["state"] == "failed" and "output_norm" in shown["last_error"]
+        assert shown["state"] == "failed" and "tokenizer.ggml.merges" in shown["last_error"]
         model.write(path)
         assert (await gateway.chat("real")).status == 200
         assert (await gateway.model("real"))["state"] == "loaded"
