@@ -157,17 +157,17 @@ def release_unused() -> None:
     trim_heap()
 
 
-def set_limits(static_bytes: int, grant_bytes: int, cache_share: float = 1 / 8) -> None:
+def set_limits(static_bytes: int, grant_bytes: int) -> None:
     """Sets MLX's memory, cache and (Metal) wired limits from what this worker was given, not from what the device has.
 
-    The cache may hold ``cache_share`` of the grant: freed buffers beyond that go back to the system, where other workers find
+    The cache may hold an eighth of the grant: freed buffers beyond that go back to the system, where other workers find
     them. The CPU back end ignores the memory limit.
     """
     import mlx.core as mx
 
     total = static_bytes + grant_bytes
     mx.set_memory_limit(total)
-    mx.set_cache_limit(max(_MIN_CACHE_BYTES, int(grant_bytes * cache_share)))
+    mx.set_cache_limit(max(_MIN_CACHE_BYTES, grant_bytes // 8))
     if mx.metal.is_available():
         recommended = int(mx.device_info()["max_recommended_working_set_size"])
         mx.set_wired_limit(min(total, recommended))

@@ -57,10 +57,6 @@ ENGINES = {
 }
 """(task, format) → the module whose ``build`` makes the engine. A new engine is one more line."""
 
-# Of the grant, for MLX's unused buffers: beside rows that hold most of it, and of engines whose batches come and go.
-_DECODING_CACHE = 1 / 8
-_WHOLE_CACHE = 1 / 2
-
 logger = logging.getLogger("innkeeper.worker")
 
 
@@ -350,8 +346,7 @@ class DeviceThread:
 
     def _apply_grant(self, grant_bytes: int) -> None:
         if self._memory.probes and self._engine is not None:
-            share = _DECODING_CACHE if isinstance(self._engine, SchedulesRows) else _WHOLE_CACHE
-            set_limits(self._memory.measure(self._engine).static, grant_bytes, share)
+            set_limits(self._memory.measure(self._engine).static, grant_bytes)
 
     def _set_cores(self, cores: int) -> None:
         if isinstance(self._engine, SharesCores):
