@@ -15,10 +15,10 @@ from engines.encoders.batches import BatchLimits, cut_batch
 
 __all__ = ["BatchShapes", "ExactShapes", "FewShapes"]
 
-_LENGTHS: Final = (16, 32, 64, 128, 192)  # then a power of two, and half as much again, in turn
-_ROWS: Final = (1, 4, 16, 64, 256)  # where a batch's size does not matter; then powers of two
+_LENGTHS: Final = (16, 32, 48, 64, 96, 128, 192)  # then a power of two, and half as much again, in turn
+_ROWS: Final = (1, 4, 16, 32, 64, 128, 256)  # where a batch's size matters little; then powers of two
 _PADDING_SHARE: Final = 1 / 4  # of a batch's places, at most, unless they cost nothing
-_USUAL_LENGTHS: Final = (16, 32, 64, 128)
+_USUAL_LENGTHS: Final = (16, 32, 48, 64, 128)
 _LONG: Final = 512  # tokens: up to so many, texts that come alone are usual
 
 LimitsOf = Callable[[int], BatchLimits]

@@ -148,6 +148,7 @@ class Pass:
         rows: token ids, at least one each.
         types: their token types; all 0 where None.
         length: what rows are padded to, no more than the encoder's context; None: the longest's.
+        layers_at_once: layers that are dispatched before they are waited for; None: all. A GPU keeps what they compute until then.
     """
 
     def __init__(
@@ -156,8 +157,10 @@ class Pass:
         rows: Sequence[Sequence[int]],
         types: Sequence[Sequence[int]] | None = None,
         length: int | None = None,
+        layers_at_once: int | None = None,
     ) -> None:
         self._encoder = encoder
+        self._layers_at_once = layers_at_once
         self._x, self._masks = encoder.embed(rows, types, length)
         self._layer = 0
 
@@ -173,6 +176,8 @@ class Pass:
                 mx.eval(self._x)
                 if time.monotonic() >= until and self._layer < len(blocks):
                     return False
+            elif self._layers_at_once is not None and self._layer % self._layers_at_once == 0:
+                mx.eval(self._x)
         return True
 
     def encoded(self) -> Encoded:
