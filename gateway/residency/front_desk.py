@@ -35,7 +35,7 @@ class FrontDesk:
         if info is None or info.error is not None or house.shutting_down or not house.open:
             return None
         resident = house.residents[info.resident_key]
-        if resident.state is not State.LOADED or self._is_crowded(resident, info):
+        if resident.state is not State.LOADED or self._is_crowded(resident, info, priority):
             return None
         return self._lease(resident, self._arrive(waiter, info, client, route, priority))
 
@@ -65,8 +65,8 @@ class FrontDesk:
             return
         resident = house.residents[info.resident_key]
         # 2.
-        if self._is_crowded(resident, info):
-            house.emit(FailWaiter(event.waiter, self._overloaded(resident, info)))
+        if self._is_crowded(resident, info, event.priority):
+            house.emit(FailWaiter(event.waiter, self._overloaded(resident, info, event.priority)))
             return
         waiter = self._arrive(event.waiter, info, event.client, event.route, event.priority)
         # 3.
@@ -225,20 +225,23 @@ class FrontDesk:
         entry = self.house.queue.get(resident.key)
         return resident.unadmitted + len(resident.joiners) + (len(entry.waiters) if entry else 0)
 
-    def _is_crowded(self, resident: ResidencyManager, info: ModelInfo) -> bool:
+    def _is_crowded(self, resident: ResidencyManager, info: ModelInfo, priority: Priority) -> bool:
         """At the cap of the resident, or of all."""
         return (
-            self._callers(resident) >= caller_limit(info, resident.width)
+            self._callers(resident) >= caller_limit(info, resident.width, priority)
             or self.house.callers_without_service >= self.house.settings.global_queue_limit
         )
 
-    def _overloaded(self, resident: ResidencyManager, info: ModelInfo) -> ServerOverloaded:
+    def _overloaded(self, resident: ResidencyManager, info: ModelInfo, priority: Priority) -> ServerOverloaded:
         """The 503 of whichever cap is reached: the resident's own, else that of all."""
         house = self.house
-        waiting, limit = self._callers(resident), caller_limit(info, resident.width)
+        waiting, limit = self._callers(resident), caller_limit(info, resident.width, priority)
         if waiting >= limit:
             retry = retry_after_s(waiting, resident.service.per_second(house.now), resident.load_rest_s)
-            what = f"{waiting} requests wait for model {info.id!r}, as many as may (queue_limit)"
+            whom = "as many as may (queue_limit)"
+            if limit < caller_limit(info, resident.width):
+                whom = "as many as may before one of priority batch (three quarters of queue_limit)"
+            what = f"{waiting} requests wait for model {info.id!r}, {whom}"
         else:
             waiting = house.callers_without_service
             rates = [rate for r in house.residents.values() if (rate := r.service.per_second(house.now)) is not None]

@@ -6,12 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from engines.scheduling.capacity import queue_cap
+from engines.wire import Priority
 from gateway.residency.values import ModelInfo
 
 __all__ = ["SharedPolicy"]
 
 _PRIORITIES = ("batch", "normal", "interactive")  # who goes first, as the registry names them
 _WIDTH_UNKNOWN_LIMIT = 64
+_KEPT_FROM_BATCH = 4  # one place in so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,14 @@ class SharedPolicy:
         return max(ttls or [info.policy.ttl_s for info in self.infos])
 
 
-def caller_limit(info: ModelInfo, width: int | None) -> int:
-    """Callers without a lease plus leased but unadmitted ones that a resident may have at a time.
+def caller_limit(info: ModelInfo, width: int | None, priority: Priority = "normal") -> int:
+    """Callers without a lease plus leased but unadmitted ones that a resident may have at a time, for one more of this priority: a
+    quarter of the places is not for ``batch``, so that a flood of it leaves room for the others.
 
     ``width``: rows its last load decoded together; None before the first.
     """
     if info.policy.queue_limit is not None:
-        return max(1, info.policy.queue_limit)
-    return _WIDTH_UNKNOWN_LIMIT if width is None else queue_cap(width)
+        limit = max(1, info.policy.queue_limit)
+    else:
+        limit = _WIDTH_UNKNOWN_LIMIT if width is None else queue_cap(width)
+    return limit - limit // _KEPT_FROM_BATCH if priority == "batch" else limit

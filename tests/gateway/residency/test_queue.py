@@ -162,6 +162,28 @@ def test_queue_cap_counts_callers_without_service() -> None:
     assert world.request("a") in world.granted
 
 
+def test_queue_cap_keeps_a_quarter_from_batch() -> None:
+    world = World(model("a", 6, queue_limit=8))
+    flood = [world.request("a", "batch") for _ in range(9)]
+    assert [w for w in flood if w in world.failed] == flood[6:]
+    assert "before one of priority batch" in world.failed[flood[6]].message
+    others = [world.request("a", priority) for priority in ("normal", "interactive", "interactive")]
+    assert [w for w in others if w in world.failed] == others[2:]
+    assert "priority" not in world.failed[others[2]].message
+    world.ready("a")
+    for waiter in others[:2]:
+        world.admit(waiter)
+    assert world.request("a", "batch") in world.failed  # six of it are leased, none admitted
+    world.admit(flood[0])
+    assert world.request("a", "batch") in world.granted
+
+
+def test_queue_cap_of_few_places_keeps_none() -> None:
+    world = World(model("a", 6, queue_limit=3))
+    flood = [world.request("a", "batch") for _ in range(4)]
+    assert [w for w in flood if w in world.failed] == flood[3:]
+
+
 def test_queue_cap_follows_the_decode_width() -> None:
     world = World(model("a", 6))
     waiters = [world.request("a") for _ in range(65)]
