@@ -44,7 +44,7 @@ def fit(caches: Iterable[Any]) -> None:
 def extended(caches: Iterable[Any]) -> None:
     """After mlx-lm's ``extend``: what each was made from is let go, and each has the room it needs."""
     flat = [*_flat(caches)]
-    _settle(flat)
+    _settle(flat, padded=True)
     fit(flat)
     share(flat)
 
@@ -56,9 +56,8 @@ def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
     kept = mx.array([*rows])
     # Every layer of a batch has the same padding, and asking for it waits for the device: once is enough.
     shift = min(wholes[0].left_padding[kept].tolist()) if wholes else 0
-    for cache in wholes:
-        _keep(cache, kept, shift)
-    _settle(wholes)
+    padded = [_keep(cache, kept, shift) for cache in wholes]
+    _settle(wholes, padded=any(padded))
     for cache in flat:
         if not (type(cache) is BatchKVCache and cache.keys is not None):
             cache.filter(rows)
@@ -66,25 +65,34 @@ def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
     share(flat)
 
 
-def _keep(cache: Any, kept: mx.array, shift: int) -> None:
+def _keep(cache: Any, kept: mx.array, shift: int) -> bool:
+    """Whether what is kept had to be padded."""
     used = cache._idx - shift
     room = _steps(used)
+    padded: bool = shift + room > cache.keys.shape[2]
     for name in ("keys", "values"):
         held = getattr(cache, name)
         fresh = mx.take(held[:, :, shift : shift + room], kept, axis=0)
-        if fresh.shape[2] < room:
+        if padded:
             fresh = mx.pad(fresh, [(0, 0), (0, 0), (0, room - fresh.shape[2]), (0, 0)])
         setattr(cache, name, fresh)
     cache.offset = cache.offset[kept]
     cache.left_padding = cache.left_padding[kept] - shift
     cache._idx = used
+    return padded
 
 
-def _settle(caches: Sequence[Any]) -> None:
-    """Computes what the caches hold, so many layers at a time that no more are held twice."""
+def _settle(caches: Sequence[Any], *, padded: bool) -> None:
+    """Computes what the caches hold, so many layers at a time that no more are held twice.
+
+    ``padded``: arrays are made by way of others of their size, so keys are computed before values.
+    """
     step = layers_at_once()
     for at in range(0, len(caches), step):
-        mx.eval([cache.state for cache in caches[at : at + step]])
+        some = caches[at : at + step]
+        if padded:
+            mx.eval([getattr(cache, "keys", None) for cache in some])
+        mx.eval([cache.state for cache in some])
 
 
 def share(caches: Iterable[Any]) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import ArraysCache, BatchKVCache, BatchRotatingKVCache, CacheList
 
 from engines.scheduling.admission import KvAdmission, KvCost
+from engines.text import cache_room
 from engines.text.batcher import Batcher
-from engines.text.cache_room import fit, keep_rows
+from engines.text.cache_room import extended, fit, keep_rows
 from tests.engines.text.helpers_rows import (
     EOS,
     GREEDY,
@@ -154,3 +155,39 @@ def test_keep_rows_frees_the_room_of_the_longest_that_left() -> None:
     keep_rows([cache], [1])
     assert cache.keys.shape == (1, 1, 256, 1) and cache._idx == 10
     assert cache.keys[0, 0, :10, 0].tolist() == list(range(590, 600))
+
+
+ROW = 16 * 2 * 4  # bytes of a token of one row and layer, keys and values
+
+
+def filled_layers(padding: list[int], tokens: int, layers: int = 6) -> list[Any]:
+    caches = [BatchKVCache(padding) for _ in range(layers)]
+    for cache in caches:
+        states = mx.zeros((len(padding), 1, tokens, 16))
+        cache.update_and_fetch(states, states)  # type: ignore[no-untyped-call]
+        mx.eval(cache.state)
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    return caches
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_rows_that_leave_or_join_with_padding_take_no_more_than_is_projected_while_they_do(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_room, "layers_at_once", lambda: at_once)
+    cost = KvCost(6 * ROW, layer_bytes_per_token=at_once * ROW)
+    slack = 4096  # offsets, padding
+    before = mx.get_active_memory()
+
+    caches = filled_layers([0, 300, 310, 320], 4000)
+    keep_rows(caches, [1, 2, 3])
+    assert mx.get_peak_memory() - before <= cost.batch_bytes([4000] * 4) + cost.copy_bytes([4000] * 4) + slack
+
+    del caches
+    caches, others = filled_layers([0, 0], 4000), filled_layers([0, 0], 100)
+    for cache, other in zip(caches, others, strict=True):
+        cache.extend(other)
+    del cache, other, others
+    extended(caches)
+    assert mx.get_peak_memory() - before <= cost.batch_bytes([4000] * 4) + cost.copy_bytes([4000] * 4) + slack
