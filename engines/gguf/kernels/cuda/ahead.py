@@ -21,7 +21,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from engines.gguf.kernels.cuda.image_store import ImageStore, write_whole
+from engines.gguf.kernels.cuda.image_store import ImageStore, read_whole, write_whole
 from engines.gguf.kernels.cuda.mlx_module import STAND_INS, Module, module_folder
 from engines.gguf.kernels.cuda.nvrtc import Compiled, CompileError, Nvrtc, loaded_library
 
@@ -88,10 +88,8 @@ class Precompiler:
         # In this order: MLX takes a module for complete when it sees its image.
         for suffix, content in ((".txt", f"{module.function}\t{compiled.symbol}\n".encode()), (".ptx", compiled.image)):
             path = self._folder / f"{module.name}{suffix}"
-            with contextlib.suppress(OSError):
-                if path.read_bytes() == content:
-                    continue
-            write_whole(path, content)
+            if read_whole(path, len(content)) != content:
+                write_whole(path, content)
 
 
 @cache

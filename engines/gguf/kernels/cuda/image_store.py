@@ -10,13 +10,14 @@ import contextlib
 import hashlib
 import logging
 import os
+import stat
 import tempfile
 import time
 from pathlib import Path
 
 from engines.gguf.kernels.cuda.nvrtc import Compiled
 
-__all__ = ["LIMIT_BYTES", "ImageStore", "write_whole"]
+__all__ = ["LIMIT_BYTES", "ImageStore", "read_whole", "write_whole"]
 
 LIMIT_BYTES = 256 << 20
 
@@ -38,14 +39,13 @@ class ImageStore:
 
     def get(self, key: str) -> Compiled | None:
         path = self._folder / key
-        try:
-            held = path.read_bytes()
-        except OSError:
+        held = read_whole(path, self._limit_bytes)
+        if held is None:
             return None
         begin = len(_MAGIC) + _DIGEST_BYTES
         rest = held[begin:]
         symbol, zero, image = rest.partition(b"\0")
-        if held[:begin] != _MAGIC + hashlib.sha256(rest).digest() or not zero:
+        if held[:begin] != _MAGIC + hashlib.sha256(rest).digest() or not zero or not symbol.isascii():
             logger.warning("a stored kernel is damaged and will be compiled anew: %s", path)
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -66,14 +66,30 @@ class ImageStore:
             for entry in os.scandir(self._folder):
                 with contextlib.suppress(OSError):  # another process was faster
                     status = entry.stat()
-                    files.append((status.st_mtime, status.st_size, Path(entry)))
+                    # What was used in the future was so before the clock was set back: that long ago.
+                    age = abs(now - status.st_mtime)
+                    files.append((age, status.st_size, Path(entry)))
         except OSError:
             return
-        for used, size, path in sorted(files, reverse=True):
+        for age, size, path in sorted(files):
             total += size
-            if total > self._limit_bytes or (path.suffix == _PART and now - used > _ABANDONED_S):
+            if total > self._limit_bytes or (path.suffix == _PART and age > _ABANDONED_S):
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+
+def read_whole(path: Path, most_bytes: int) -> bytes | None:
+    """None for what is no file, larger, or cannot be read. Never waits, as for a pipe's other end."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    return file.read()
+        finally:
+            os.close(descriptor)
+    return None
 
 
 def write_whole(path: Path, content: bytes) -> bool:

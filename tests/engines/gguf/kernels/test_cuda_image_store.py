@@ -1,8 +1,10 @@
 """Compiled kernels on disk."""
 
+import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,26 @@ def test_a_damaged_file_is_not_taken_and_made_anew(damage: str, tmp_path: Path) 
     assert store.get("key") == KERNEL
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "endless", "too large", "nowhere", "itself", "symbol"])
+def test_what_is_no_stored_kernel_is_passed_over_at_once(kind: str, tmp_path: Path) -> None:
+    store, path = ImageStore(tmp_path, limit_bytes=5000), tmp_path / "key"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "too large":
+        with path.open("wb") as file:
+            file.truncate(1 << 32)
+    elif kind == "symbol":
+        rest = b"\xff\0image"
+        path.write_bytes(b"innkeeper kernel 1\n" + hashlib.sha256(rest).digest() + rest)
+    else:
+        path.symlink_to({"endless": Path("/dev/zero"), "nowhere": tmp_path / "gone", "itself": path}[kind])
+    assert store.get("key") is None
+    store.put("key", KERNEL)
+    assert store.get("key") == (None if kind == "folder" else KERNEL)
+
+
 def test_processes_that_write_at_once_leave_whole_files(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", WRITER, str(tmp_path)]
     root = Path(engines.__file__).parents[1]
@@ -70,6 +92,18 @@ def test_a_full_store_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
     assert store.get("a") is not None  # used: no longer the oldest
     store.put("d", Compiled("k", bytes(1000)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "d"]
+
+
+def test_a_clock_that_was_set_back_does_not_keep_old_files_for_new_ones(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path, limit_bytes=3500)
+    ahead = time.time() + 1e6
+    for key in ("a", "b", "c", "left.part"):
+        (tmp_path / key).write_bytes(bytes(1000))
+        os.utime(tmp_path / key, (ahead, ahead))
+    for key in ("d", "e"):
+        store.put(key, Compiled("k", bytes(1000)))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"d", "e"} <= names and "left.part" not in names
 
 
 def test_parts_that_a_killed_process_left_are_swept_and_those_being_written_are_not(tmp_path: Path) -> None:
