@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from engines.gguf.tokenizers.texts import TokenTexts
 __all__ = ["Lexicon", "Matches"]
 
 _TOGETHER: Final = 1 << 15  # tokens whose hashes are made at a time
+_PENDING: Final = 1 << 18  # hashes that are kept until their ids are looked up together
 _WORD: Final = (1 << 64) - 1
 _TOKEN, _LONGER = 1, 2  # in the filter: a token has this hash, the beginning of a longer one has it
 
@@ -68,12 +69,12 @@ class Lexicon:
         """Of the text with these code points."""
         numbers = self._numbers(points)
         places, hashes, power, length = np.arange(len(points)), numbers, 1, 1
-        found: list[tuple[NDArray[np.int32], NDArray[np.uint64], int]] = []
+        found = _Found(self._ids_of)
         while True:
             slots = _index(hashes, self._slot_shift)
             marks = self._filter.take(slots >> 2) >> (slots << 1 & 6).astype(np.uint8)
             tokens = np.flatnonzero(marks & _TOKEN)
-            found.append((places.take(tokens).astype(np.int32), hashes.take(tokens), length))
+            found.add(places.take(tokens).astype(np.int32), hashes.take(tokens), length)
             longer = np.flatnonzero(marks & _LONGER)
             places = places.take(longer)
             if len(places) and places[-1] + length >= len(points):  # only the last of them can be at the text's end
@@ -83,10 +84,7 @@ class Lexicon:
             power = power * self._factor & _WORD
             hashes = hashes.take(longer) + numbers.take(places + length) * np.uint64(power)
             length += 1
-        lengths = np.repeat(np.array([each[2] for each in found], np.int32), [len(each[0]) for each in found])
-        ids = self._ids_of(np.concatenate([each[1] for each in found]))
-        real = np.flatnonzero(ids >= 0)
-        return Matches(np.concatenate([each[0] for each in found])[real], lengths[real], ids[real])
+        return found.matches()
 
     def _ids_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
         """-1 where no token has the hash."""
@@ -128,6 +126,47 @@ class Lexicon:
         numbers *= np.uint64(0xD6E8FEB86659FD93)  # a multiplier of many mixed bits, of splitmix's kind
         numbers ^= numbers >> np.uint64(29)
         return numbers
+
+
+class _Found:
+    """What a text's matches are put together from: hashes of many are not kept, of few they are looked up together."""
+
+    def __init__(self, ids_of: Callable[[NDArray[np.uint64]], NDArray[np.int32]]) -> None:
+        self._ids_of = ids_of
+        self._starts: list[NDArray[np.int32]] = []
+        self._lengths: list[NDArray[np.int32]] = []
+        self._ids: list[NDArray[np.int32]] = []
+        self._pending: list[tuple[NDArray[np.int32], NDArray[np.uint64], int]] = []
+        self._size = 0
+
+    def add(self, starts: NDArray[np.int32], hashes: NDArray[np.uint64], length: int) -> None:
+        """Stretches of one length, longer than those before."""
+        self._pending.append((starts, hashes, length))
+        self._size += len(starts)
+        if self._size > _PENDING:
+            self._look_up()
+
+    def matches(self) -> Matches:
+        """Once, when all have been added."""
+        self._look_up()
+        return Matches(_joined(self._starts), _joined(self._lengths), _joined(self._ids))
+
+    def _look_up(self) -> None:
+        pending, self._pending, self._size = self._pending, [], 0
+        lengths = np.repeat(np.array([each[2] for each in pending], np.int32), [len(each[0]) for each in pending])
+        ids = self._ids_of(np.concatenate([each[1] for each in pending])) if pending else np.zeros(0, np.int32)
+        real = np.flatnonzero(ids >= 0)
+        starts = np.concatenate([each[0] for each in pending]) if pending else ids
+        self._starts.append(starts[real])
+        self._lengths.append(lengths[real])
+        self._ids.append(ids[real])
+
+
+def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Of parts that are let go."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    parts.clear()
+    return whole
 
 
 def _index(hashes: NDArray[np.uint64], shift: np.uint64) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ which would have to come first.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from math import inf
 from typing import Final
 
@@ -40,11 +41,13 @@ _OUTSIDE: Final = 1 << 40  # a place far from any text
 def merged(length: int, matches: Matches, costs: _Prices) -> tuple[_Places, NDArray[np.int32]]:
     """Where the pieces of a text begin, and the id of each, -1 for a character that is no token.
 
-    ``length`` in characters; ``matches`` are all tokens in it, ``costs`` what making each costs, finite. O(n log n) however few
-    merges settle, as a round settles its part of the open pairs and a piece grows no longer than a token; some 100 bytes a
-    character, 200 more where every stretch is a token.
+    ``length`` in characters; ``matches`` are all tokens in it, ``costs`` what making the token of each id costs, finite, behind
+    an infinite one. O(n log n) however few merges settle, as a round settles its part of the open pairs and a piece grows no
+    longer than a token; for each character some 100 bytes, four for each character of the longest token found, and 16 for each
+    token that begins there.
     """
     board = _Board(length, matches, costs)
+    del matches
     # Boundaries between pieces, the text's ends among them, and one far off on either side. A boundary's price is that of joining
     # what is left and right of it.
     places = np.concatenate(([-_OUTSIDE], np.arange(length + 1), [_OUTSIDE]))
@@ -71,18 +74,20 @@ class _Board:
     """What lies between any two places of a text."""
 
     def __init__(self, length: int, matches: Matches, costs: _Prices) -> None:
-        starts, lengths = matches.starts.astype(np.int64), matches.lengths.astype(np.int64)
+        starts, lengths, ids = matches
+        self._costs = costs
         self._longest = int(lengths[-1]) if len(lengths) else 1
         self._width = self._longest + 1
-        # By place and length: one more than the number of the match. Length 0 stands for what is no token.
+        # By place and length: one more than the id of the token. Length 0 stands for what is no token.
         self._numbers = np.zeros(length * self._width + 1, np.int32)
-        self._numbers[starts * self._width + lengths] = np.arange(1, len(starts) + 1, dtype=np.int32)
-        self._costs = np.concatenate((np.array([inf], np.float32), costs))
-        self._ids = np.concatenate((np.array([-1], np.int32), matches.ids))
         # How far the longest token reaches that begins or ends at a place: the longer ones are written last.
         self.reach_right, self.reach_left = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
-        self.reach_right[starts] = lengths
-        self.reach_left[starts + lengths] = lengths
+        bounds = np.searchsorted(lengths, np.arange(1, self._width + 1)).tolist()
+        for reach, (first, last) in enumerate(pairwise(bounds), start=1):
+            begins = starts[first:last].astype(np.int64)
+            self._numbers[begins * self._width + reach] = ids[first:last] + 1
+            self.reach_right[begins] = reach
+            self.reach_left[begins + reach] = reach
 
     def costs_between(self, starts: _Places, ends: _Places) -> _Prices:
         """Infinite where that is no token."""
@@ -90,7 +95,7 @@ class _Board:
 
     def ids_between(self, starts: _Places, ends: _Places) -> NDArray[np.int32]:
         """-1 where that is no token."""
-        return self._ids.take(self._numbers.take(self._index(starts, ends)))
+        return self._numbers.take(self._index(starts, ends)) - 1
 
     def cost_between(self, start: int, end: int) -> float:
         if end - start > self._longest:

@@ -43,7 +43,9 @@ class SentencePieceModel:
         self.add_space_prefix = metadata_flag(metadata, PREFIX + "add_space_prefix") is not False
         self._removes_spaces = metadata_flag(metadata, PREFIX + "remove_extra_whitespaces") is True
         self._vocabulary = vocabulary
-        self._scores = np.frombuffer(vocabulary.scores, np.float32)
+        # No score is so bad that a merge is not made for it.
+        costs = np.fmin(-np.frombuffer(vocabulary.scores, np.float32), np.finfo(np.float32).max)
+        self._costs = np.concatenate((np.array([np.inf], np.float32), costs))
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
         self._lexicon = Lexicon(vocabulary.texts, hidden=vocabulary.abnormal)
         self._byte_ids = {
@@ -103,10 +105,7 @@ class SentencePieceModel:
     def _merged(self, text: str) -> Iterator[tuple[int, ...]]:
         """The ids of each word between two APARTs."""
         points = code_points(text)
-        matches = self._lexicon.matches(points)
-        # No score is so bad that a merge is not made for it.
-        costs = np.fmin(-self._scores[matches.ids], np.finfo(np.float32).max)
-        starts, ids = merged(len(points), matches, costs)
+        starts, ids = merged(len(points), self._lexicon.matches(points), self._costs)
         ends = np.flatnonzero(points[starts] == ord(APART)).tolist()
         listed: list[int] = ids.tolist()
         start = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -37,14 +38,13 @@ class Vocabulary:
 
     def __init__(self, costs: Mapping[str, float]) -> None:
         self._texts = list(costs)
-        self._costs = np.array(list(costs.values()), np.float32)
-        self._lexicon = Lexicon(TokenTexts(text.encode() for text in costs))
+        self.costs = np.array([np.inf, *costs.values()], np.float32)
+        self.lexicon = Lexicon(TokenTexts(text.encode() for text in costs))
 
     def merged(self, text: str) -> list[str]:
         """The pieces; their ids are looked up as well."""
         points = code_points(text)
-        matches = self._lexicon.matches(points)
-        starts, ids = merged(len(points), matches, self._costs[matches.ids])
+        starts, ids = merged(len(points), self.lexicon.matches(points), self.costs)
         pieces = [text[start:end] for start, end in pairwise([*starts.tolist(), len(text)])]
         for piece, id in zip(pieces, ids.tolist(), strict=True):
             assert self._texts[id] == piece if id >= 0 else piece not in self._texts
@@ -133,3 +133,17 @@ def test_merged_joins_long_repetitions_in_rounds(unit: str, monkeypatch: pytest.
     text = unit * 2000
     assert "".join(Vocabulary(costs).merged(text)) == text
     assert sum(left) <= merging._FEW
+
+
+def test_memory_of_a_text_of_which_every_stretch_is_a_token_is_bounded() -> None:
+    longest, count = 16, 1 << 16
+    vocabulary = Vocabulary({"a" * length: -length for length in range(1, longest + 1)})
+    points = code_points("a" * count)
+    tracemalloc.start()
+    try:
+        starts, _ = merged(count, vocabulary.lexicon.matches(points), vocabulary.costs)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(starts) == count // longest
+    assert peak < (120 + 4 * longest + 16 * longest) * count
