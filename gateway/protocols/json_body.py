@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from math import isinf
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = ["MAX_DEPTH", "MAX_VALUES", "decode_object"]
 MAX_DEPTH = 100
 MAX_VALUES = 2_000_000
 _INTEGER_BITS = 64
+_LONGEST_PLACE = 400  # characters of a field that an error names
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -111,17 +112,27 @@ def _marked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _refusal_of_marked(value: Any) -> InvalidRequest:
-    """About the first mark in ``value``, which has one."""
-    waiting = [("", value)]
+    """About the first mark in ``value``, which has one. The place is put together for that alone: a body may have a million."""
+    names: list[str | int] = []
+    open_items: list[Iterator[tuple[str | int, Any]]] = [iter([("", value)])]
     while True:
-        field, item = waiting.pop()
-        if isinstance(item, _WrongNumberError):
+        name, item = next(open_items[-1], (None, None))
+        if name is None:
+            open_items.pop()
+            names.pop()
+        elif isinstance(item, _WrongNumberError):
+            field = _place([*names, name][1:])
             return InvalidRequest(f"{field or 'the body'} {item}", param=field or None)
-        members: Iterable[tuple[str | int, Any]] = item.items() if isinstance(item, dict) else enumerate(item)
-        for name, member in reversed(list(members)):
-            if isinstance(member, dict | list | _WrongNumberError):
-                place = f"[{name}]" if isinstance(name, int) else f".{name[:100]}" if field else name[:100]
-                waiting.append((field + place, member))
+        elif isinstance(item, dict | list):
+            names.append(name)
+            open_items.append(iter(item.items()) if isinstance(item, dict) else iter(enumerate(item)))
+
+
+def _place(names: Sequence[str | int]) -> str:
+    """Such as ``messages[0].content``; of a place that is deep the end."""
+    parts = [f"[{name}]" if isinstance(name, int) else f".{name[:100]}" for name in names]
+    place = "".join(parts).removeprefix(".").encode(errors="backslashreplace").decode()  # as messages write surrogates
+    return place if len(place) <= _LONGEST_PLACE else f"…{place[-_LONGEST_PLACE:]}"
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 
 import msgspec
 import pytest
@@ -53,6 +54,7 @@ def test_decode_refuses(body: bytes, says: str) -> None:
         (b'{"options": {"min_p": -1e999}}', "options.min_p", "options.min_p is -1e999, which is out of range"),
         (b'{"a": {"x": [1, [2]]}, "b": [{"c": [0, 1e400]}], "d": NaN}', "b[0].c[1]", r"b\[0\].c\[1\] is 1e400"),
         (b"[[1, Infinity]]", "[0][1]", "Infinity"),
+        (b'{"\\udc00": 1e999}', "\\udc00", "out of range"),
         (b"NaN", None, "the body is NaN"),
     ],
 )
@@ -69,6 +71,20 @@ def test_decode_finds_a_number_in_deep_nesting_and_among_many() -> None:
     with pytest.raises(InvalidRequest, match=r"a\[300000\] is NaN"):
         decode_object(b'{"a": [' + b"[]," * 300_000 + b"NaN]}")
     assert time.perf_counter() - began < 5
+
+
+def test_decode_names_a_field_among_many_in_deep_nesting_in_little_memory() -> None:
+    deep, many = 300, 20_000
+    body = (b'{"' + b"k" * 100 + b'": ') * deep + b"[" + b"[]," * many + b"NaN]" + b"}" * deep
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match=r"k\[20000\] is NaN") as refusal:
+            decode_object(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 << 20
+    assert refusal.value.param is not None and len(refusal.value.param) < 500
 
 
 def test_decode_long_digits_take_no_time() -> None:
