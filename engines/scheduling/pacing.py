@@ -29,7 +29,7 @@ __all__ = ["BAND", "DWELL_S", "FIRST_CHUNK", "GRACE_S", "LARGEST_CHUNK", "LIMIT_
 GRACE_S = 2.0  # from its first token, a row is fresh
 DWELL_S = 5.0  # of prefill and decode beside each other, before the ratio changes
 MARGIN = 0.1  # of what a prompt may take
-BAND = 0.04  # above the retention, in which nothing is changed
+BAND = 0.04  # above the retention, in which nothing is changed; of a high one a fifth of what it leaves, or none would be above
 _MOST_RAISED = 2.0
 _RAISE = 1.25
 _OVERDUE_RATIO = 1.0
@@ -174,7 +174,7 @@ class Pacer:
         kept = self._kept_s / self._shared_s
         if kept < self._retention:
             self._ratio = min(self._ratio * _RAISE, self._least_ratio * _MOST_RAISED)
-        elif kept > self._retention + BAND:
+        elif kept > self._retention + min(BAND, (1.0 - self._retention) / 5):
             self._ratio = max(self._ratio / _RAISE, self._least_ratio)
         self._shared_s = self._kept_s = 0.0
 

@@ -130,6 +130,18 @@ def test_the_ratio_rises_where_steps_are_slower_beside_a_prompt_and_falls_again(
     assert device.pacer.ratio == pytest.approx(AUTO, rel=0.3) and device.pacer.ratio < max(ratios)
 
 
+@pytest.mark.parametrize("retention", [0.3, 0.9, 0.95, 0.99])
+def test_a_ratio_that_rose_falls_again_whatever_the_retention(retention: float) -> None:
+    device = Device(SchedulingSettings(retention=retention, prefill_deadline_s=LONG), slowed=8.0)
+    device.decode(GRACE_S)
+    device.share(5000)
+    least = 1 / (0.9 * (1 - retention)) - 1
+    assert device.pacer.ratio == pytest.approx(2 * least)
+    device.slowed = 1.0
+    device.share(20000)
+    assert device.pacer.ratio == pytest.approx(least, rel=0.05)
+
+
 def test_the_ratio_is_never_more_than_doubled() -> None:
     device = Device(SchedulingSettings(prefill_deadline_s=LONG), slowed=3.0)
     device.decode(GRACE_S)
