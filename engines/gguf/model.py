@@ -50,6 +50,7 @@ class BuiltModel:
     kv_bytes_per_token: int  # a row, of the layers that keep every token
     kv_window_tokens: int  # the window of the other layers; 0 where there are none
     kv_window_bytes_per_token: int  # a row, of the other layers, up to that window
+    kv_layer_bytes: tuple[int, ...]  # a token of a row, of each layer that keeps tokens
     state_bytes: int = 0  # a row, of layers that keep a state instead of tokens
     most_rows: int | None = None  # of a batch; None: any number, as far as the caches can be joined
 
@@ -93,6 +94,7 @@ def build_model(
         kv_bytes_per_token=full * compute.size,
         kv_window_tokens=max((window for window in plan.windows if window), default=0),
         kv_window_bytes_per_token=windowed * compute.size,
+        kv_layer_bytes=tuple(numbers * compute.size for numbers in plan.kv_numbers_by_layer() if numbers),
         state_bytes=plan.state_numbers * compute.size + plan.state_float32 * mx.float32.size,
         most_rows=plan.most_rows,
     )

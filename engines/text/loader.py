@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nlargest
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
 
 from engines.device import read_device
 from engines.errors import CheckpointError, GgufFormatError
@@ -81,16 +81,13 @@ def build(load: LoadModel, report: ReportProgress) -> GgufTextEngine:
 
 
 def _kv_cost(built: BuiltModel) -> KvCost:
-    """What a row's caches take; those that keep tokens are of one size, but for their windows."""
-    layers = max(1, sum(hasattr(cache, "keys") for cache in make_prompt_cache(built.model)))
+    """What a row's caches take; of the layers that are copied at once, those that take most."""
     return KvCost(
         built.kv_bytes_per_token,
         built.kv_window_bytes_per_token,
         built.kv_window_tokens,
         built.state_bytes,
-        layer_bytes_per_token=min(layers, layers_at_once())
-        * (built.kv_bytes_per_token + built.kv_window_bytes_per_token)
-        // layers,
+        layer_bytes_per_token=sum(nlargest(layers_at_once(), built.kv_layer_bytes)),
     )
 
 

@@ -84,13 +84,15 @@ class Plan:
         None  # the module of ``engines.gguf.stand_ins`` that changes the stock model before it is filled
     )
 
+    def kv_numbers_by_layer(self) -> tuple[int, ...]:
+        """Numbers a token takes in a row's cache of each layer."""
+        if self.kv_numbers is not None:
+            return self.kv_numbers
+        return (2 * self.config["num_key_value_heads"] * self.config["head_dim"],) * len(self.windows)
+
     def kv_numbers_per_token(self) -> tuple[int, int]:
         """Numbers a token takes in a row's caches: of the layers that keep all tokens, and of those that keep a window."""
-        numbers = self.kv_numbers
-        if numbers is None:
-            each = 2 * self.config["num_key_value_heads"] * self.config["head_dim"]
-            numbers = (each,) * len(self.windows)
-        layers = list(zip(numbers, self.windows, strict=True))
+        layers = list(zip(self.kv_numbers_by_layer(), self.windows, strict=True))
         full = sum(count for count, window in layers if window is None)
         return full, sum(count for count, window in layers if window is not None)
 

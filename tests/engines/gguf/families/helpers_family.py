@@ -195,6 +195,10 @@ def _check_kv_bytes(built: BuiltModel, case: Case, ids: mx.array) -> None:
     built.model(ids[:, :1], cache=cache)  # a windowed cache shrinks at the first decode step
     windowed = built.kv_window_tokens * built.kv_window_bytes_per_token
     assert sum(layer.nbytes for layer in cache) == 256 * built.kv_bytes_per_token + windowed + built.state_bytes
+    parts = [part for layer in cache for part in getattr(layer, "caches", [layer])]
+    kept = [part for part in parts if getattr(part, "keys", None) is not None]
+    each = [(part.keys.nbytes + part.values.nbytes) // part.keys.shape[2] for part in kept]
+    assert sorted(built.kv_layer_bytes) == sorted(each)
 
 
 def _check_quantised(case: Case, tmp_path: Path) -> None:
