@@ -219,7 +219,8 @@ def _import_text_stack(niced: bool) -> None:
 
     def work() -> None:
         if niced and sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _SPARE_NICENESS)
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, own + _SPARE_NICENESS))
         try:
             importlib.import_module(TEXT_STACK)
         except ImportError as error:
