@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from engines.gguf.tokenizers.texts import TokenTexts
 
-__all__ = ["Lexicon", "Matches"]
+__all__ = ["MOST_CHARACTERS", "Lexicon", "Matches"]
+
+MOST_CHARACTERS: Final = 1024
+"""Of a token that is looked for: time and memory grow with the longest. Real ones have 128 at most."""
 
 _TOGETHER: Final = 1 << 15  # tokens whose hashes are made at a time
 _PENDING: Final = 1 << 18  # hashes that are kept until their ids are looked up together
@@ -34,6 +37,8 @@ class Lexicon:
     each lexicon, so no text can be made to collide. A stretch that is no token is taken for one of n with a chance of about
     n / 2 ** 64. Of stretches that begin at a place only those are looked at whose beginnings begin some token, which
     two bits of a filter say by the hash's upper bits. Eighteen to 24 bytes a token. Threads may share it.
+
+    ``left_out`` are the ids of tokens longer than MOST_CHARACTERS, which are not found.
     """
 
     def __init__(self, texts: TokenTexts, hidden: Collection[int] = ()) -> None:
@@ -46,9 +51,11 @@ class Lexicon:
         hashes = np.zeros(len(texts), np.uint64)
         slots = np.zeros(1 << (bits + 3), np.uint8)
         self._longest = 0
+        self.left_out: list[int] = []
         for first in range(0, len(texts), _TOGETHER):
             last = min(first + _TOGETHER, len(texts))
             points, starts = texts.characters(first, last)
+            self.left_out += (first + np.flatnonzero(np.diff(starts) > MOST_CHARACTERS)).tolist()
             hashes[first:last] = self._hashed(points, starts, slots)
         self._filter = slots[0::4] | slots[1::4] << 2 | slots[2::4] << 4 | slots[3::4] << 6
 
@@ -57,7 +64,7 @@ class Lexicon:
         last_of_text = np.append(ordered[1:] != ordered[:-1], True)[: len(order)]
         shown = np.ones(len(texts), np.bool_)
         shown[list(hidden)] = False
-        shown[hashes == 0] = False  # without text
+        shown[hashes == 0] = False  # without text, or too long
         kept = last_of_text & shown[order]
         # In ascending order of hashes, of which a bucket has one on average; the last one is never asked for.
         self._hashes = np.append(ordered[kept], np.uint64(_WORD))
@@ -98,9 +105,11 @@ class Lexicon:
     def _hashed(
         self, points: NDArray[np.uint32], starts: NDArray[np.int64], slots: NDArray[np.uint8]
     ) -> NDArray[np.uint64]:
-        """The hash of each text; ``starts[i]`` to ``starts[i + 1]`` are its characters. Marks ``slots``."""
+        """The hash of each text, 0 of one that is empty or too long; ``starts[i]`` to ``starts[i + 1]`` are its characters. Marks
+        ``slots``."""
         numbers = self._numbers(points)
         lengths = np.diff(starts)
+        lengths[lengths > MOST_CHARACTERS] = 0
         order = np.argsort(-lengths, kind="stable")  # those with another character are always the first
         begins, descending = starts[:-1][order], -lengths[order]
         sums = np.zeros(len(lengths), np.uint64)

@@ -17,7 +17,7 @@ import numpy as np
 
 from engines.errors import CheckpointError
 from engines.gguf.tokenizers.cuts import APART, cutter
-from engines.gguf.tokenizers.lexicon import Lexicon
+from engines.gguf.tokenizers.lexicon import MOST_CHARACTERS, Lexicon
 from engines.gguf.tokenizers.merging import merged
 from engines.gguf.tokenizers.texts import code_points
 from engines.gguf.tokenizers.vocabulary import PREFIX, SPACE, TokenType, Vocabulary, byte_of, metadata_flag
@@ -37,7 +37,7 @@ class SentencePieceModel:
     always_bos = False
 
     def __init__(self, metadata: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-        """CheckpointError if the vocabulary has no scores."""
+        """CheckpointError if the vocabulary has no scores, or a token too long to be looked for."""
         if vocabulary.scores is None:
             raise CheckpointError("tokenizer.ggml.scores is missing: a SentencePiece tokenizer cannot work without")
         self.add_space_prefix = metadata_flag(metadata, PREFIX + "add_space_prefix") is not False
@@ -48,6 +48,11 @@ class SentencePieceModel:
         self._costs = np.concatenate((np.array([np.inf], np.float32), costs))
         # Only normal tokens are for merges to make: a control token spelled out in text stays text.
         self._lexicon = Lexicon(vocabulary.texts, hidden=vocabulary.abnormal)
+        too_long = min({*self._lexicon.left_out}.difference(vocabulary.abnormal), default=None)
+        if too_long is not None:
+            raise CheckpointError(
+                f"tokenizer.ggml.tokens[{too_long}] has more than {MOST_CHARACTERS} characters, which is no token of SentencePiece"
+            )
         self._byte_ids = {
             byte: id for text, id in vocabulary.of_type(TokenType.BYTE).items() if (byte := byte_of(text)) is not None
         }

@@ -10,6 +10,7 @@ import pytest
 
 from engines.errors import CheckpointError, UnsupportedModel
 from engines.gguf.tokenizer import GgufTokenizer
+from engines.gguf.tokenizers.vocabulary import TokenType
 from engines.header import read_header
 from tests.engines.gguf.helpers_tokenizers import (
     CONTROL,
@@ -282,6 +283,19 @@ def test_metadata_that_is_no_tokenizer_is_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=names):
         GgufTokenizer.from_metadata(letters(*CHATML, **changes))
+
+
+def test_a_token_longer_than_any_is_refused_by_name_unless_it_is_found_apart() -> None:
+    metadata = spm_metadata(spm_reference())
+    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    longer = metadata | {
+        "tokenizer.ggml.tokens": [*tokens, "y" * 2000],
+        "tokenizer.ggml.scores": [*metadata["tokenizer.ggml.scores"], -1.0],
+    }
+    with pytest.raises(CheckpointError, match=rf"tokens\[{len(tokens)}\] has more than 1024 characters"):
+        GgufTokenizer.from_metadata(longer | {"tokenizer.ggml.token_type": [*types, TokenType.NORMAL]})
+    found = GgufTokenizer.from_metadata(longer | {"tokenizer.ggml.token_type": [*types, TokenType.USER_DEFINED]})
+    assert found.encode("y" * 2000, add_bos=False) == [len(tokens)]
 
 
 def test_merges_without_tokens_are_left_out() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engines.errors import GgufFormatError
 from engines.gguf.tokenizers import lexicon
 from engines.gguf.tokenizers.index import token_finder
-from engines.gguf.tokenizers.lexicon import Lexicon
+from engines.gguf.tokenizers.lexicon import MOST_CHARACTERS, Lexicon
 from engines.gguf.tokenizers.texts import TokenTexts, code_points
 from engines.gguf.tokenizers.vocabulary import TokenType, Vocabulary
 from engines.header import GgufArray, GgufValueType, read_header
@@ -77,6 +77,13 @@ def test_lexicon_finds_all_stretches_of_a_dictionary(
         if ids.get(text[start : start + length], -1) not in {-1, *hidden}
     ]
     assert list(zip(*(part.tolist() for part in matches), strict=True)) == expected
+
+
+def test_lexicon_leaves_out_what_no_vocabulary_has_and_takes_no_time_for_it() -> None:
+    most = "x" * MOST_CHARACTERS
+    lexicon = Lexicon(texts_of("a", "b" * 4_000_000, most, most + "x"))  # a step a character would take half a minute
+    assert lexicon.left_out == [1, 3]
+    assert lexicon.matches(code_points("ba" + most + "xx")).ids.tolist() == [0, 2, 2, 2]
 
 
 def test_lexicon_of_many_tokens_with_few_hashes_apart() -> None:
