@@ -77,8 +77,13 @@ class Precompiler:
         """``report`` is told the fraction that is done, on the calling thread."""
         started, compiled = time.monotonic(), 0
         with ThreadPoolExecutor(max(1, min(threads, _MOST_THREADS)), thread_name_prefix="compile") as pool:
-            each = as_completed([pool.submit(self.ensure, module) for module in modules])
-            for done, future in enumerate(each, start=1):
+            futures = []
+            for module in modules:
+                with contextlib.suppress(
+                    RuntimeError
+                ):  # no thread to be had: those there are take it, or its first launch
+                    futures.append(pool.submit(self.ensure, module))
+            for done, future in enumerate(as_completed(futures), start=1):
                 compiled += future.result()
                 report(done / len(modules))
         took = time.monotonic() - started

@@ -294,6 +294,30 @@ def test_modules_are_compiled_by_several_threads_at_once(machine: Machine) -> No
     assert told == sorted(told) and len(told) == 6 and told[-1] == 1
 
 
+@pytest.mark.parametrize("most", [0, 1])
+def test_where_no_thread_can_be_had_kernels_are_compiled_later(
+    most: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = FakeCompiler()
+    machine.start(compiler)
+    compiles = ahead.precompiler()
+    assert compiles is not None
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def start_few(thread: threading.Thread) -> None:
+        if len(started) >= most:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    modules = [some(f"k{i}") for i in range(6)]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_few)
+        compiles.ensure_all(modules, 3, lambda fraction: None)
+    assert len(compiler.functions) == (6 if most else 0)
+    assert [compiles.ensure(module) for module in modules] == [not most] * 6
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_warm_up_launches_no_kernel_that_was_not_compiled_before(
     family: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
