@@ -88,6 +88,8 @@ def test_load_api_keys_take_both_forms_and_hide_from_repr() -> None:
         ("{", "not valid YAML"),
         ("models: [{id: 2024-13-45, source: x}]", "not valid YAML: '2024-13-45' cannot be read as timestamp"),
         ("server: {port: !!int x}", "'x' cannot be read as int"),
+        ('models: [{id: "a\\ud800", source: x}]', r"'a\ud800' cannot be read as str at line 1, column 15"),
+        ('"\\udc00": 1', r"'\udc00' cannot be read as str"),
         ("server: {host: !!timestamp x}", "'x' cannot be read as timestamp"),
         (f"server: {{port: {'9' * 5000}}}", "cannot be read as int"),
         (f"server: {{max_body: {'9' * 400}.5GiB}}", "server.max_body: expected a size"),
