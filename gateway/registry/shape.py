@@ -81,6 +81,9 @@ def _convert(data: object, kind: Any, path: str) -> Any:
     """The value as its Struct or type. ShapeError with the first thing that is wrong."""
     try:
         return msgspec.convert(_prepare(data, kind, path), kind)
+    except UnicodeEncodeError as error:
+        key = f".{next(iter(data))}" if isinstance(data, dict) and len(data) == 1 else ""
+        raise ShapeError(Problem(f"{path}{key}", "holds half a surrogate pair")) from error
     except msgspec.ValidationError as error:
         message, _, at = str(error).partition(" - at `$")
         inner = at.rstrip("`")

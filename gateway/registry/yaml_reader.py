@@ -18,15 +18,12 @@ def read_yaml(text: str) -> Any:
 
 class _StrictLoader(yaml.SafeLoader):
     """YAML without repeated keys: the plain loader lets the last one win in silence. Values that are not of their tag's kind
-    (``!!int x``, the date 2024-13-45) are YAML errors like others, and so is text that is no Unicode (``"\\ud800"``).
+    (``!!int x``, the date 2024-13-45) are YAML errors like others.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            value = super().construct_object(node, deep)
-            if isinstance(value, str):
-                value.encode()
-            return value
+            return super().construct_object(node, deep)
         except (
             ValueError,
             AttributeError,
