@@ -8,8 +8,9 @@ ratio of a retention r is (1 - lost) / lost.
 Where decode steps beside a prompt take so much longer than they do alone that less than the retention is kept, the ratio is raised,
 up to twice its size, and lowered again when more than BAND above it is kept. That is judged over DWELL_S at a time.
 
-That is for one prompt. Where several could be read, had the rows that decode not the time, each has its share of it: the ratio is
-divided by their number, and rows keep at least a third of their speed. Else a batch would never fill, to the harm of all.
+That is for one prompt. Where several could be read, had the rows that decode not the time, each has its share of it: the ratio,
+without the margin, is divided by their number, and rows keep at least a third of their speed. Else a batch would never fill, to the
+harm of all.
 
 Nobody is held back for a row that has just begun: while all rows are fresh, chunks and steps alternate, so that prompts that come
 together are read together. And once pacing has held a prompt back for ``prefill_deadline_s`` in all, prefill takes half of the time
@@ -52,6 +53,7 @@ class Pacer:
             if settings.prefill_ratio is not None
             else 1.0 / ((1.0 - MARGIN) * (1.0 - settings.retention)) - 1.0
         )
+        self._plain_ratio = settings.retention / (1.0 - settings.retention)
         self._ratio = self._least_ratio
         self._deadline_s = settings.prefill_deadline_s
         self._chunk = ChunkSize(settings.prefill_tick_ms / 1000)
@@ -79,6 +81,7 @@ class Pacer:
         """Seconds of decode for each of prefill, now."""
         ratio = self._ratio
         if not self._fixed and self._held_back > 1:
+            ratio *= self._plain_ratio / self._least_ratio  # no floor is promised in a crowd
             ratio = max(ratio / self._held_back, min(ratio, _CROWDED_RATIO))
         return min(ratio, _OVERDUE_RATIO) if self.overdue else ratio
 

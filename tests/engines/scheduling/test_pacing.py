@@ -87,7 +87,7 @@ def test_a_set_ratio_is_kept_whatever_it_costs() -> None:
     assert device.decode_s / device.prefill_s == pytest.approx(2.0, rel=0.05)
 
 
-@pytest.mark.parametrize(("prompts", "ratio"), [(1, AUTO), (2, AUTO / 2), (4, AUTO / 4), (8, AUTO / 8), (30, 0.5)])
+@pytest.mark.parametrize(("prompts", "ratio"), [(1, AUTO), (2, 2.0), (4, 1.0), (8, 0.5), (30, 0.5)])
 def test_each_of_several_prompts_has_its_share_of_the_time(prompts: int, ratio: float) -> None:
     device = Device(SchedulingSettings(prefill_deadline_s=LONG))
     device.decode(GRACE_S)
@@ -104,7 +104,7 @@ def test_a_low_retention_is_not_raised_by_a_crowd() -> None:
     device = Device(SchedulingSettings(retention=0.2))
     device.decode(GRACE_S)
     device.share(100, waiting=(PROMPT, 10, 11))
-    assert device.pacer.ratio == pytest.approx(1 / 0.72 - 1)
+    assert device.pacer.ratio == pytest.approx(0.25)
 
 
 def test_a_ratio_of_nothing_alternates() -> None:
