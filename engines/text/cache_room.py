@@ -56,7 +56,8 @@ def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
     kept = mx.array([*rows])
     # Every layer of a batch has the same padding, and asking for it waits for the device: once is enough.
     shift = min(wholes[0].left_padding[kept].tolist()) if wholes else 0
-    padded = [_keep(cache, kept, shift) for cache in wholes]
+    runs = _runs(rows)
+    padded = [_keep(cache, kept, runs, shift) for cache in wholes]
     _settle(wholes, padded=any(padded))
     for cache in flat:
         if not (type(cache) is BatchKVCache and cache.keys is not None):
@@ -65,14 +66,14 @@ def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
     share(flat)
 
 
-def _keep(cache: Any, kept: mx.array, shift: int) -> bool:
+def _keep(cache: Any, kept: mx.array, runs: Sequence[tuple[int, int]], shift: int) -> bool:
     """Whether what is kept had to be padded."""
     used = cache._idx - shift
     room = _steps(used)
     padded: bool = shift + room > cache.keys.shape[2]
     for name in ("keys", "values"):
         held = getattr(cache, name)
-        fresh = mx.take(held[:, :, shift : shift + room], kept, axis=0)
+        fresh = _taken(held, kept, runs, shift, min(shift + room, held.shape[2]))
         if padded:
             fresh = mx.pad(fresh, [(0, 0), (0, 0), (0, room - fresh.shape[2]), (0, 0)])
         setattr(cache, name, fresh)
@@ -80,6 +81,27 @@ def _keep(cache: Any, kept: mx.array, shift: int) -> bool:
     cache.left_padding = cache.left_padding[kept] - shift
     cache._idx = used
     return padded
+
+
+def _taken(held: mx.array, kept: mx.array, runs: Sequence[tuple[int, int]], begin: int, end: int) -> mx.array:
+    """These rows and tokens in memory of their own. On a CPU MLX takes rows of a slice apart number by number, and copies runs of
+    them whole."""
+    whole = begin == 0 and end == held.shape[2]
+    if whole or kept.size == 1 or mx.default_device().type != mx.DeviceType.cpu:
+        return mx.take(held[:, :, begin:end], kept, axis=0)
+    parts = [held[first:last, :, begin:end] for first, last in runs]
+    return mx.contiguous(parts[0]) if len(parts) == 1 else mx.concatenate(parts)
+
+
+def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Rows, ascending, as [first, last)."""
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        if runs and runs[-1][1] == row:
+            runs[-1] = runs[-1][0], row + 1
+        else:
+            runs.append((row, row + 1))
+    return runs
 
 
 def _settle(caches: Sequence[Any], *, padded: bool) -> None:

@@ -191,3 +191,24 @@ def test_rows_that_leave_or_join_with_padding_take_no_more_than_is_projected_whi
     del cache, other, others
     extended(caches)
     assert mx.get_peak_memory() - before <= cost.batch_bytes([4000] * 4) + cost.copy_bytes([4000] * 4) + slack
+
+
+@pytest.mark.parametrize("rows", [[0], [2], [0, 1, 2], [1, 2], [0, 2, 3], [0, 1, 2, 3]])
+@pytest.mark.parametrize("left", [[0, 3, 1, 2], [40, 41, 300, 40], [0, 0, 0, 0]])
+def test_keep_rows_keeps_what_stock_filter_keeps_in_memory_of_its_own(rows: list[int], left: list[int]) -> None:
+    stock, ours = (filled(BatchKVCache(left), 310, rows=4) for _ in range(2))
+    stock.filter(mx.array(rows))
+    base = ours.keys
+    keep_rows([ours], rows)
+    assert ours._idx == stock._idx and ours.keys.shape[2] == -(-ours._idx // 256) * 256
+    assert ours.offset.tolist() == stock.offset.tolist() and ours.left_padding.tolist() == stock.left_padding.tolist()
+    for got, wanted in zip(ours.keys_and_values(), stock.keys_and_values(), strict=True):
+        assert mx.array_equal(got, wanted)
+    del base
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    nbytes = ours.keys.nbytes
+    ours.keys = None
+    mx.synchronize()
+    mx.clear_cache()
+    assert before - mx.get_active_memory() == pytest.approx(nbytes, abs=4096)  # it was a slice of nothing larger
