@@ -67,13 +67,19 @@ def keep_rows(caches: Iterable[Any], rows: Sequence[int]) -> None:
 
 
 def _keep(cache: Any, kept: mx.array, runs: Sequence[tuple[int, int]], shift: int) -> bool:
-    """Whether what is kept had to be padded."""
+    """Whether what is kept was made by way of other arrays of its size."""
     used = cache._idx - shift
     room = _steps(used)
-    padded: bool = shift + room > cache.keys.shape[2]
+    whole = shift == 0 and room == cache.keys.shape[2]
+    # On a CPU MLX takes rows of a slice apart number by number, and copies runs of them whole.
+    in_runs = not whole and mx.default_device().type == mx.DeviceType.cpu
+    padded: bool = not in_runs and shift + room > cache.keys.shape[2]
     for name in ("keys", "values"):
         held = getattr(cache, name)
-        fresh = _taken(held, kept, runs, shift, min(shift + room, held.shape[2]))
+        if in_runs:
+            fresh = _in_runs(held, runs, shift, room)
+        else:
+            fresh = mx.take(held[:, :, shift : shift + room], kept, axis=0)
         if padded:
             fresh = mx.pad(fresh, [(0, 0), (0, 0), (0, room - fresh.shape[2]), (0, 0)])
         setattr(cache, name, fresh)
@@ -83,14 +89,16 @@ def _keep(cache: Any, kept: mx.array, runs: Sequence[tuple[int, int]], shift: in
     return padded
 
 
-def _taken(held: mx.array, kept: mx.array, runs: Sequence[tuple[int, int]], begin: int, end: int) -> mx.array:
-    """These rows and tokens in memory of their own. On a CPU MLX takes rows of a slice apart number by number, and copies runs of
-    them whole."""
-    whole = begin == 0 and end == held.shape[2]
-    if whole or kept.size == 1 or mx.default_device().type != mx.DeviceType.cpu:
-        return mx.take(held[:, :, begin:end], kept, axis=0)
-    parts = [held[first:last, :, begin:end] for first, last in runs]
-    return mx.contiguous(parts[0]) if len(parts) == 1 else mx.concatenate(parts)
+def _in_runs(held: mx.array, runs: Sequence[tuple[int, int]], begin: int, room: int) -> mx.array:
+    """These rows from a token on, with zeros behind where fewer than ``room`` are left."""
+    tokens = min(room, held.shape[2] - begin)
+    count = sum(last - first for first, last in runs)
+    fresh = mx.zeros((count, held.shape[1], room, held.shape[3]), dtype=held.dtype)
+    at = 0
+    for first, last in runs:
+        fresh[at : at + last - first, :, :tokens] = held[first:last, :, begin : begin + tokens]
+        at += last - first
+    return fresh
 
 
 def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
