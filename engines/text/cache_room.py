@@ -76,10 +76,8 @@ def _keep(cache: Any, kept: mx.array, runs: Sequence[tuple[int, int]], shift: in
     padded: bool = not in_runs and shift + room > cache.keys.shape[2]
     for name in ("keys", "values"):
         held = getattr(cache, name)
-        if in_runs:
-            fresh = _in_runs(held, runs, shift, room)
-        else:
-            fresh = mx.take(held[:, :, shift : shift + room], kept, axis=0)
+        some = held[:, :, shift : shift + room]
+        fresh = _in_runs(some, runs, room) if in_runs else mx.take(some, kept, axis=0)
         if padded:
             fresh = mx.pad(fresh, [(0, 0), (0, 0), (0, room - fresh.shape[2]), (0, 0)])
         setattr(cache, name, fresh)
@@ -89,14 +87,13 @@ def _keep(cache: Any, kept: mx.array, runs: Sequence[tuple[int, int]], shift: in
     return padded
 
 
-def _in_runs(held: mx.array, runs: Sequence[tuple[int, int]], begin: int, room: int) -> mx.array:
-    """These rows from a token on, with zeros behind where fewer than ``room`` are left."""
-    tokens = min(room, held.shape[2] - begin)
+def _in_runs(some: mx.array, runs: Sequence[tuple[int, int]], room: int) -> mx.array:
+    """These rows, with zeros behind where they have fewer than ``room`` tokens."""
     count = sum(last - first for first, last in runs)
-    fresh = mx.zeros((count, held.shape[1], room, held.shape[3]), dtype=held.dtype)
+    fresh = mx.zeros((count, some.shape[1], room, some.shape[3]), dtype=some.dtype)
     at = 0
     for first, last in runs:
-        fresh[at : at + last - first, :, :tokens] = held[first:last, :, begin : begin + tokens]
+        fresh[at : at + last - first, :, : some.shape[2]] = some[first:last]
         at += last - first
     return fresh
 
