@@ -158,14 +158,18 @@ class BodyFormat(Protocol):
 def total_usage(usages: Mapping[int, Usage], siblings: int = 1) -> Usage:
     """The sum over the completions of a request, by index, ``siblings`` of each prompt.
 
-    A prompt counts once. What was cached of it is what its first completion found: that its siblings share the prompt saves
-    their reading it, and is no cache of an earlier request's.
+    A prompt counts once. What was cached of it is what the sibling that read it found, which is the least that any of them
+    found, and whichever it was: that the others share the prompt saves their reading it, and is no cache of an earlier
+    request's.
     """
-    prompt = completion = cached = reasoning = 0
+    prompts = {index // siblings: usage.prompt_tokens for index, usage in usages.items()}
+    cached: dict[int, int] = {}
     for index, usage in usages.items():
-        completion += usage.completion_tokens
-        reasoning += usage.reasoning_tokens
-        if index % siblings == 0:
-            prompt += usage.prompt_tokens
-            cached += usage.cached_tokens
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached, reasoning_tokens=reasoning)
+        group = index // siblings
+        cached[group] = min(usage.cached_tokens, cached.get(group, usage.cached_tokens))
+    return Usage(
+        prompt_tokens=sum(prompts.values()),
+        completion_tokens=sum(usage.completion_tokens for usage in usages.values()),
+        cached_tokens=sum(cached.values()),
+        reasoning_tokens=sum(usage.reasoning_tokens for usage in usages.values()),
+    )

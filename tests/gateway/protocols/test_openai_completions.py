@@ -212,13 +212,14 @@ def test_best_of_leaves_an_echoed_prompt_out_of_the_mean() -> None:
     assert len(body["choices"][0]["logprobs"]["tokens"]) == 3
 
 
-def test_usage_counts_a_prompt_once_and_no_sibling_as_cached() -> None:
+@pytest.mark.parametrize("cached_tokens", [(4, 9, 0, 9), (9, 4, 9, 0), (4, 9, 9, 0)])
+def test_usage_counts_a_prompt_once_and_no_sibling_as_cached(cached_tokens: tuple[int, ...]) -> None:
     def usage(cached: int) -> Finished:
         return Finished(
             request_id=1, reason="stop", usage=Usage(prompt_tokens=9, completion_tokens=2, cached_tokens=cached)
         )
 
-    completions = [Completion(i, (Text("x"),), usage(cached)) for i, cached in enumerate((4, 9, 0, 9))]
+    completions = [Completion(i, (Text("x"),), usage(cached)) for i, cached in enumerate(cached_tokens)]
     body = json.loads(openai_completions.render_body(HEAD, completions, choices=2, made=2))
     assert body["usage"] == {
         "prompt_tokens": 18,
