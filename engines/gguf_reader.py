@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import BinaryIO, Final, TypeVar, Union, cast, overload
 
 from engines.checkpoint_file import FileIdentity, open_regular, short
 from engines.errors import GgufFormatError
+from engines.gguf_value_types import FORMATS, LEAST_SIZES, SIZES, GgufValueType
 
-__all__ = ["GgufArray", "GgufReader", "GgufValueType", "MetadataValue"]
+__all__ = ["GgufArray", "GgufReader", "MetadataValue"]
 
 WINDOW_BYTES: Final = 1 << 20
 MAX_NAME_BYTES: Final = 65535  # the specification's limit for keys
@@ -32,40 +32,6 @@ MAX_ARRAYS: Final = 1 << 16  # an array takes longer than a string
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
-
-class GgufValueType(IntEnum):
-    """Type of a metadata value; the value is its id in the file."""
-
-    UINT8 = 0
-    INT8 = 1
-    UINT16 = 2
-    INT16 = 3
-    UINT32 = 4
-    INT32 = 5
-    FLOAT32 = 6
-    BOOL = 7
-    STRING = 8
-    ARRAY = 9
-    UINT64 = 10
-    INT64 = 11
-    FLOAT64 = 12
-
-
-_FORMATS: dict[GgufValueType, str] = {
-    GgufValueType.UINT8: "B",
-    GgufValueType.INT8: "b",
-    GgufValueType.UINT16: "H",
-    GgufValueType.INT16: "h",
-    GgufValueType.UINT32: "I",
-    GgufValueType.INT32: "i",
-    GgufValueType.FLOAT32: "f",
-    GgufValueType.BOOL: "B",
-    GgufValueType.UINT64: "Q",
-    GgufValueType.INT64: "q",
-    GgufValueType.FLOAT64: "d",
-}
-_SIZES: dict[GgufValueType, int] = {kind: struct.calcsize("<" + code) for kind, code in _FORMATS.items()}
-_LEAST_SIZE: dict[GgufValueType, int] = {**_SIZES, GgufValueType.STRING: 8, GgufValueType.ARRAY: 12}
 
 _T = TypeVar("_T", str, int, float)
 Scalar = str | int | float | bool
@@ -152,13 +118,13 @@ class GgufReader:
         if kind is GgufValueType.ARRAY:
             return [self._nested(key, depth) for _ in range(count)]
         start = self.position
-        raw = self.take(count * _SIZES[kind], f"the array {short(key)}")
+        raw = self.take(count * SIZES[kind], f"the array {short(key)}")
         if kind is GgufValueType.BOOL:
             wrong = next((i for i, byte in enumerate(raw) if byte > 1), None)
             if wrong is not None:
                 raise self.error(f"element {wrong} of {short(key)} is {raw[wrong]}, not a bool", start + wrong)
             return [bool(byte) for byte in raw]
-        return list(struct.unpack(f"<{count}{_FORMATS[kind]}", raw))
+        return list(struct.unpack(f"<{count}{FORMATS[kind]}", raw))
 
     def encoded_strings(self, count: int, length: int, key: str) -> list[bytes]:
         """``count`` strings that take ``length`` bytes with their lengths, as they are: checked to be UTF-8, not decoded."""
@@ -189,7 +155,7 @@ class GgufReader:
         if kind is GgufValueType.STRING:
             return self.string(what)
         start = self.position
-        value: int | float = struct.unpack("<" + _FORMATS[kind], self.take(_SIZES[kind], what))[0]
+        value: int | float = struct.unpack("<" + FORMATS[kind], self.take(SIZES[kind], what))[0]
         if kind is not GgufValueType.BOOL:
             return value
         if value > 1:
@@ -223,7 +189,7 @@ class GgufReader:
         kind = self._value_type(f"the element type of {short(key)}")
         start = self.position
         count = self.u64(f"the length of {short(key)}")
-        if count * _LEAST_SIZE[kind] > self.left:
+        if count * LEAST_SIZES[kind] > self.left:
             raise self.error(
                 f"{short(key)} is said to have {count} elements, but the file has {self.left} bytes left", start
             )
@@ -250,7 +216,7 @@ class GgufReader:
             for _ in range(count):
                 self._skip(*self._nested_head(key, depth), key, depth + 1)
         else:
-            self._move(count * _SIZES[kind])
+            self._move(count * SIZES[kind])
 
     def _skip_strings(self, count: int, key: str) -> None:
         # The one hot loop of opening a file: 262144 lengths for Gemma's vocabulary.

@@ -25,7 +25,8 @@ from typing import Final
 from engines.checkpoint_file import FileIdentity, open_regular, short
 from engines.errors import GgufFormatError, UnsupportedModel
 from engines.ggml_types import REMOVED_TYPES, GgmlType
-from engines.gguf_reader import GgufArray, GgufReader, GgufValueType, MetadataValue
+from engines.gguf_reader import GgufArray, GgufReader, MetadataValue
+from engines.gguf_value_types import GgufValueType
 from engines.safetensors_header import SafetensorsFile, SafetensorsHeader, SafetensorsTensor, read_safetensors_header
 
 __all__ = [

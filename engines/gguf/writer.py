@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from engines.checkpoint_file import open_regular
 from engines.errors import CheckpointError, GgufFormatError
 from engines.ggml_types import GgmlType
-from engines.gguf_reader import GgufReader, GgufValueType
+from engines.gguf_reader import GgufReader
+from engines.gguf_value_types import GgufValueType
 from engines.header import GgufHeader
 
 __all__ = ["CheckpointTensor", "CheckpointValue", "PlannedTensor", "rewrite_checkpoint", "write_checkpoint"]
