@@ -82,11 +82,12 @@ async def closed_loop(server: Server, clients: int, requests: int, tokens: int, 
 
 async def disturbance(server: Server, words: int, settle_s: float = 5.0, tokens: int = 6000) -> Disturbance:
     """A stream runs alone for ``settle_s``, then a prompt of ``words`` words enters, then the stream runs alone again: its own
-    context has grown meanwhile, so its speed alone is the mean of before and after."""
+    context has grown meanwhile, so its speed alone is the mean of before and after. The stream is greedy: a small model then
+    repeats itself and does not come to an end."""
     async with _client(4) as client:
         alone = await _stream(client, server, _prompt(1, words), 2)
         stream = Stream(time.perf_counter())
-        running = asyncio.create_task(_stream(client, server, _prompt(2, 20), tokens, stream))
+        running = asyncio.create_task(_stream(client, server, _prompt(2, 20), tokens, stream, temperature=0.0))
         await asyncio.wait([running], timeout=2 * settle_s)  # the first half until it runs evenly
         began = time.perf_counter()
         other = await _stream(client, server, _prompt(3, words), 2)
@@ -121,15 +122,19 @@ def _prompt(number: int, words: int) -> str:
 
 
 async def _stream(
-    client: httpx.AsyncClient, server: Server, prompt: str, tokens: int, into: Stream | None = None
+    client: httpx.AsyncClient,
+    server: Server,
+    prompt: str,
+    tokens: int,
+    into: Stream | None = None,
+    temperature: float = 0.8,
 ) -> Stream:
     stream = into or Stream(0.0)
     body = {
         "model": server.model,
         "prompt": prompt,
         "max_tokens": tokens,
-        "temperature": 0.8,
-        "seed": 1,
+        "temperature": temperature,  # and no seed: mlx_lm.server would serve the request alone, the others waiting
         "stream": True,
         "stream_options": {"include_usage": True},
     }

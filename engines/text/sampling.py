@@ -8,9 +8,13 @@ Order of the filters, as most engines have it: temperature, top_k, top_p, min_p.
    2020, "The Curious Case of Neural Text Degeneration"); ties with the last one are kept too.
 4. ``min_p``: keeps what is at least ``min_p`` times as probable as the most probable token (Nguyen et al., 2024).
 
-The draw inverts the cumulative distribution at one uniform number a row, a pure function of (seed, position of the token in
-its row, prompt included). So neither the batch's width nor joins, neighbours, preemption or device change a row's text, and a
-vocabulary of 262,144 tokens costs no noise vector. Rows that need no filter pay for none.
+The draw goes down a tree over the vocabulary, whose leaves are tokens in runs of 64 and whose nodes weigh what is below them: runs
+of 4096, of 64, then tokens. At each level it inverts the cumulative distribution of the node's children at a uniform number, a
+pure function of (seed, position of the token in its row, prompt included, level). So neither the batch's width nor joins,
+neighbours, preemption or device change a row's text, and a vocabulary of 262,144 tokens costs no noise vector. The levels are
+there because logits of one row differ by a rounding between widths and devices: in one inversion over the whole vocabulary such a
+shift, summed over thousands of tokens, exceeds the weights of most, and nearly every draw from the tail would change with it.
+Rows that need no filter pay for none.
 """
 
 from __future__ import annotations
@@ -22,12 +26,13 @@ import mlx.core as mx
 
 from engines.gguf.kernels.cpu import Extension, extension
 
-__all__ = ["SamplerPlan", "SamplingParameters", "log_sum_exp", "uniform"]
+__all__ = ["SamplerPlan", "SamplingParameters", "log_sum_exp", "uniforms"]
 
 _MASK_64 = 2**64 - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _BELOW_ONE = 1.0 - 2.0**-22  # keeps a target below the float32 total it is compared with
-_BLOCK = 512  # two levels of sums: float32 would lose small weights in one running sum over a large vocabulary
+_RUN = 64  # children of a node, but for the root, which has as many as it takes
+_LEVELS = 3
 _HEAD = 2048  # candidates that hold nearly every nucleus; taking them costs 2 ms where sorting 262,144 costs 45 (CPU)
 
 
@@ -57,10 +62,11 @@ class SamplingParameters:
         return bool(self.logit_bias) or any(penalties)
 
 
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) for this seed and position: SplitMix64's output function (Steele, Lea and Flood, 2014), twice."""
-    state = _mix(seed & _MASK_64)
-    return (_mix((state + (position + 1) * _GOLDEN_GAMMA) & _MASK_64) >> 11) * 2.0**-53
+def uniforms(seed: int, position: int) -> list[float]:
+    """A number in [0, 1) for each level of this draw: SplitMix64's output function (Steele, Lea and Flood, 2014) of the seed, the
+    position and the level, one after the other."""
+    state = _mix((_mix(seed & _MASK_64) + (position + 1) * _GOLDEN_GAMMA) & _MASK_64)
+    return [(_mix((state + level * _GOLDEN_GAMMA) & _MASK_64) >> 11) * 2.0**-53 for level in range(_LEVELS)]
 
 
 def _mix(value: int) -> int:
@@ -124,7 +130,7 @@ class SamplerPlan:
         """
         compiled = _compiled()
         if compiled is not None:
-            numbers = [uniform(row.seed, at) for row, at in zip(self.rows, positions, strict=True)]
+            numbers = [uniforms(row.seed, at) for row, at in zip(self.rows, positions, strict=True)]
             return compiled.draw(logits, *self._parameters, mx.array(numbers, dtype=mx.float32))
         if not self._drawn:
             return mx.argmax(logits, axis=-1)
@@ -146,8 +152,8 @@ class SamplerPlan:
             weights = mx.where(weights >= _top_p_cutoff(weights, self._top_p), weights, 0.0)
         if self._min_p is not None:
             weights = mx.where(weights >= self._min_p, weights, 0.0)
-        numbers = [uniform(seed, position) for seed, position in zip(self._seeds, positions, strict=True)]
-        return _invert(weights, mx.array(numbers, dtype=mx.float32)[:, None])
+        numbers = [uniforms(seed, position) for seed, position in zip(self._seeds, positions, strict=True)]
+        return _descend(weights, mx.array(numbers, dtype=mx.float32))
 
 
 def _top_k_cutoff(scaled: mx.array, top_k: Sequence[tuple[int, int]]) -> mx.array:
@@ -183,26 +189,25 @@ def _top_p_cutoff(weights: mx.array, top_p: Sequence[tuple[int, float]]) -> mx.a
     return cutoff
 
 
-def _invert(weights: mx.array, numbers: mx.array) -> mx.array:
-    """The token at which the cumulative weight passes ``numbers`` (rows, 1) of the total: (rows,) uint32.
-
-    Never a token of weight 0: a running sum may step by rounding alone, so the weight itself is asked too.
-    """
+def _descend(weights: mx.array, numbers: mx.array) -> mx.array:
+    """The tokens drawn: (rows,) uint32, from weights (rows, vocabulary) by numbers (rows, levels). Never one of weight 0."""
     rows, vocabulary = weights.shape
-    padding = -vocabulary % _BLOCK
-    blocks = mx.pad(weights, [(0, 0), (0, padding)]).reshape(rows, -1, _BLOCK)
-    sums = mx.sum(blocks, axis=-1)
-    passed = mx.cumsum(sums, axis=-1)
-    target = mx.minimum(numbers, _BELOW_ONE) * passed[:, -1:]
-    block = _first_past(sums, passed, target)
-    within = mx.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
-    running = mx.cumsum(within, axis=-1)
-    before = mx.take_along_axis(passed, block, axis=-1) - mx.take_along_axis(sums, block, axis=-1)
-    rest = mx.minimum(target - before, _BELOW_ONE * running[:, -1:])
-    return (block * _BLOCK + _first_past(within, running, rest))[:, 0]
+    padding = -vocabulary % _RUN**2
+    leaves = mx.pad(weights, [(0, 0), (0, padding)]).reshape(rows, -1, _RUN)
+    runs = mx.sum(leaves, axis=-1).reshape(rows, -1, _RUN)
+    node = _child(mx.sum(runs, axis=-1), numbers[:, 0:1])
+    for level, children in enumerate((runs, leaves), start=1):
+        below = mx.take_along_axis(children, node[:, :, None], axis=1)[:, 0]
+        node = node * _RUN + _child(below, numbers[:, level : level + 1])
+    return node[:, 0]
 
 
-def _first_past(weights: mx.array, running: mx.array, target: mx.array) -> mx.array:
-    """(rows, 1) uint32: the first index with weight whose running sum passes ``target``; failing that, the first with weight."""
-    score = (weights > 0).astype(mx.uint32) * (1 + (running > target).astype(mx.uint32))
-    return mx.argmax(score, axis=-1, keepdims=True)
+def _child(weights: mx.array, number: mx.array) -> mx.array:
+    """(rows, 1) uint32: the first child with weight at which the running sum passes ``number`` (rows, 1) of the total.
+
+    A running sum may step by rounding alone, or stay below its last value: so the weight itself is asked, too, and failing all
+    the first child with weight is taken.
+    """
+    running = mx.cumsum(weights, axis=-1)
+    passed = running > mx.minimum(number, _BELOW_ONE) * running[:, -1:]
+    return mx.argmax((weights > 0).astype(mx.uint32) * (1 + passed.astype(mx.uint32)), axis=-1, keepdims=True)

@@ -6,6 +6,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from engines.scheduling.admission import KvAdmission, KvCost
 from engines.scheduling.pacing import Pacer
 from engines.text.batcher import Batcher
 from engines.text.row import Row, RowEvent, RowToken
-from engines.text.sampling import SamplingParameters, uniform
+from engines.text.sampling import SamplingParameters, uniforms
 
 __all__ = [
     "EOS",
@@ -30,6 +31,7 @@ __all__ = [
     "draw",
     "make_batcher",
     "make_row",
+    "never",
     "run",
     "stock_model",
     "tokens_of",
@@ -112,8 +114,15 @@ def draw(logits: NDArray[np.float64], parameters: SamplingParameters, position: 
             count += 1
         weights = np.where(weights >= descending[count - 1], weights, 0.0)
     weights = np.where(weights >= parameters.min_p * weights.max(), weights, 0.0)
-    target = uniform(parameters.seed, position) * weights.sum()
-    return int(np.argmax(np.cumsum(weights) > target))
+    return _descend(weights, uniforms(parameters.seed, position), 0, len(weights))
+
+
+def _descend(weights: NDArray[np.float64], numbers: list[float], begin: int, end: int) -> int:
+    """The token drawn from this range: a number chooses a child by its weight, the numbers that are left what is in it."""
+    width = 64 ** (len(numbers) - 1)
+    children = [weights[start : min(end, start + width)].sum() for start in range(begin, end, width)]
+    start = begin + width * int(np.argmax(np.cumsum(children) > numbers[0] * sum(children)))
+    return start if width == 1 else _descend(weights, numbers[1:], start, min(end, start + width))
 
 
 def adjusted(
@@ -159,6 +168,11 @@ class FixedPacer(Pacer):
 
     def observe(self, tokens: int, seconds: float) -> None:
         pass
+
+
+def never(sampling: SamplingParameters, *tokens: int) -> SamplingParameters:
+    """The same, but none of these is drawn; so that a row is as long as its test needs, whatever its numbers."""
+    return replace(sampling, logit_bias=tuple((token, -99.0) for token in tokens))
 
 
 def make_row(row_id: int, prompt: Sequence[int], max_tokens: int = 8, sampling: SamplingParameters = GREEDY) -> Row:

@@ -24,6 +24,7 @@ from tests.engines.text.helpers_rows import (
     continue_alone,
     make_batcher,
     make_row,
+    never,
     run,
     stock_model,
     tokens_of,
@@ -172,7 +173,7 @@ def test_any_schedule_of_joins_cancels_and_grants_keeps_every_row(
 @pytest.mark.parametrize("leaver", [0, 1, 2])
 def test_a_row_that_leaves_in_the_middle_does_not_disturb_the_others(leaver: int) -> None:
     model = stock_model("gemma3")
-    rows = [make_row(i, prompt((20, 3, 9)[i], i), 24, seeded(i)) for i in range(3)]
+    rows = [make_row(i, prompt((20, 3, 9)[i], i), 24, never(seeded(i), EOS)) for i in range(3)]
     batcher = make_batcher(model)
     for row in rows:
         batcher.submit(row)

@@ -19,13 +19,14 @@ from tests.engines.text.helpers_rows import (
     continue_alone,
     make_batcher,
     make_row,
+    never,
     run,
     stock_model,
     tokens_of,
 )
 from tests.engines.text.test_batcher import ADJUSTED, prompt, seeded
 
-MARK = 95  # a token that no row draws
+MARK = 95  # a token that no other row reads
 
 
 def rows_of(model: Any) -> list[Row]:
@@ -57,7 +58,7 @@ def test_a_memory_error_at_any_call_changes_no_answer(name: str, runs_ahead: boo
 
 def test_a_row_over_which_memory_runs_out_again_fails_alone() -> None:
     stock = stock_model("llama")
-    others = [make_row(i, prompt(6, i), 20, seeded(i)) for i in (1, 2)]
+    others = [make_row(i, prompt(6, i), 20, never(seeded(i), MARK)) for i in (1, 2)]
     culprit = make_row(3, [*prompt(10, 3), MARK, *prompt(10, 4)], 8)
 
     def reads_the_mark(ids: mx.array) -> bool:
@@ -128,7 +129,7 @@ def test_memory_that_runs_out_as_a_row_is_cancelled_costs_the_others_nothing(mon
 def test_after_a_memory_error_rows_in_company_hold_less_than_then_for_a_while() -> None:
     clock = FakeClock()
     stock = stock_model("llama")
-    rows = [make_row(i, prompt(5, i), 120, seeded(i)) for i in range(4)]
+    rows = [make_row(i, prompt(5, i), 120, never(seeded(i), EOS)) for i in range(4)]
     model = FaultyModel(stock, [30])
     batcher = make_batcher(model, grant=4 * 256, clock=clock.now)
     for row in rows:
@@ -152,7 +153,7 @@ def test_where_the_device_comes_to_its_end_rows_give_way_and_at_last_the_one_lef
     clock = FakeClock()
     model = stock_model("llama")
     left = [10**9]
-    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
+    endless = never(GREEDY, EOS)
     rows = [make_row(i, prompt(150 + 10 * i, i), 120, endless) for i in range(3)]
     batcher = make_batcher(model, chunk=200, clock=clock.now, device_headroom=lambda: left[0])
     for row in rows:
@@ -187,7 +188,7 @@ def test_rows_in_company_begin_only_where_the_device_has_their_room_too() -> Non
     model = stock_model("llama")
     left = [200]  # bytes, and tokens: less than a step of the caches
     batcher = make_batcher(model, chunk=200, grant=4096, clock=clock.now, device_headroom=lambda: left[0])
-    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
+    endless = never(GREEDY, EOS)
     for i in range(2):
         batcher.submit(make_row(i, prompt(200, i), 40, endless))
     events = list[RowEvent]()
@@ -206,7 +207,8 @@ def test_a_full_grant_makes_rows_give_way_and_fails_none() -> None:
     """Open-ended rows that were projected short and all grow: each is preempted in its turn, none fails."""
     model = stock_model("llama")
     rows = [
-        replace(make_row(i, prompt(200, i), 90, seeded(i)), least_tokens=201, expected_tokens=240) for i in range(3)
+        replace(make_row(i, prompt(200, i), 90, never(seeded(i), EOS)), least_tokens=201, expected_tokens=240)
+        for i in range(3)
     ]
     batcher = make_batcher(model, chunk=300, grant=3 * 256)
     for row in rows:
@@ -219,7 +221,7 @@ def test_a_full_grant_makes_rows_give_way_and_fails_none() -> None:
 
 def test_what_a_long_prompt_takes_is_no_growth_and_makes_nobody_give_way() -> None:
     model = stock_model("llama")
-    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
+    endless = never(GREEDY, EOS)
     rows = [
         replace(make_row(i, prompt(5, i), 5000, endless), least_tokens=6, expected_tokens=300) for i in range(2)
     ]  # they may yet take more than there is

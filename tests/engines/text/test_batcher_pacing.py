@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -14,7 +13,7 @@ from engines.scheduling.settings import SchedulingSettings
 from engines.text.batcher import Batcher
 from engines.text.row import RowEvent, RowToken
 from tests.engines.helpers_clock import FakeClock
-from tests.engines.text.helpers_rows import EOS, GREEDY, make_row, stock_model, tokens_of
+from tests.engines.text.helpers_rows import EOS, GREEDY, make_row, never, stock_model, tokens_of
 from tests.engines.text.test_batcher import prompt
 
 STEP_S, TOKEN_S = 0.05, 0.01  # a decode step, and a token of a prompt
@@ -55,7 +54,7 @@ def timed(**settings: Any) -> tuple[Batcher, TimedModel]:
 
 def stream(batcher: Batcher, seconds: float, model: TimedModel) -> None:
     """A row that decodes, and has done so for so long."""
-    endless = replace(GREEDY, logit_bias=((EOS, -99.0),))
+    endless = never(GREEDY, EOS)
     batcher.submit(make_row(1, prompt(3, 1), 9999, endless))
     while model.clock.now() < seconds:
         batcher.step()

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from engines.text.row import Row, RowEvent
-from tests.engines.text.helpers_rows import GREEDY, continue_alone, make_batcher, make_row, run, stock_model, tokens_of
+from tests.engines.text.helpers_rows import (
+    EOS,
+    GREEDY,
+    continue_alone,
+    make_batcher,
+    make_row,
+    never,
+    run,
+    stock_model,
+    tokens_of,
+)
 from tests.engines.text.test_batcher import prompt, seeded
 
 PASS_BYTES = 200  # so that padding by a step of the caches makes a batch of its own
@@ -60,7 +70,7 @@ def test_cohorts_that_have_come_near_each_other_are_merged_exactly() -> None:
     model = stock_model("gemma3")
     rows = [
         make_row(0, prompt(260, 0), 240),
-        make_row(1, prompt(200, 1), 260, seeded(5)),
+        make_row(1, prompt(200, 1), 260, never(seeded(5), EOS)),
         make_row(2, prompt(190, 2), 270),
     ]
     batcher = make_batcher(model, chunk=400, pass_bytes=100, grant=10**6)

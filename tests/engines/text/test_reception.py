@@ -9,7 +9,16 @@ import pytest
 from engines.scheduling.waiting import Priority
 from engines.text.row import RowEvent, RowStarted
 from tests.engines.helpers_clock import FakeClock
-from tests.engines.text.helpers_rows import continue_alone, make_batcher, make_row, run, stock_model, tokens_of
+from tests.engines.text.helpers_rows import (
+    EOS,
+    continue_alone,
+    make_batcher,
+    make_row,
+    never,
+    run,
+    stock_model,
+    tokens_of,
+)
 from tests.engines.text.test_batcher import prompt, seeded
 
 
@@ -45,7 +54,7 @@ def test_a_row_that_gave_way_begins_before_those_of_its_class_and_after_a_better
     clock = FakeClock()
     model = stock_model("llama")
     batcher = make_batcher(model, grant=512, clock=clock.now)
-    rows = [make_row(i, prompt(4, i), 30, seeded(i)) for i in range(3)]
+    rows = [make_row(i, prompt(4, i), 30, never(seeded(i), EOS)) for i in range(3)]
     for row in rows:
         batcher.submit(row)
     events = list[RowEvent]()
@@ -62,8 +71,8 @@ def test_a_row_that_gave_way_begins_before_those_of_its_class_and_after_a_better
 def test_a_batch_row_that_gave_way_does_not_wait_for_its_handicap_again() -> None:
     clock = FakeClock()
     batcher = make_batcher(stock_model("llama"), grant=512, clock=clock.now)
-    batcher.submit(make_row(0, prompt(4, 0), 30, seeded(0)))
-    batcher.submit(replace(make_row(1, prompt(4, 1), 30, seeded(1)), priority="batch"))
+    batcher.submit(make_row(0, prompt(4, 0), 30, never(seeded(0), EOS)))
+    batcher.submit(replace(make_row(1, prompt(4, 1), 30, never(seeded(1), EOS)), priority="batch"))
     events = list[RowEvent]()
     while not tokens_of(events, 1):
         events += batcher.step()
@@ -75,8 +84,8 @@ def test_a_batch_row_that_gave_way_does_not_wait_for_its_handicap_again() -> Non
 
 def test_a_deferred_row_begins_past_the_ceiling_by_what_rows_hold(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    first = replace(make_row(1, prompt(8, 1), 90, seeded(1)), least_tokens=9, expected_tokens=400)
-    second = replace(make_row(2, prompt(8, 2), 12, seeded(2)), least_tokens=9, expected_tokens=400)
+    first = replace(make_row(1, prompt(8, 1), 90, never(seeded(1), EOS)), least_tokens=9, expected_tokens=400)
+    second = replace(make_row(2, prompt(8, 2), 12, never(seeded(2), EOS)), least_tokens=9, expected_tokens=400)
     model = stock_model("llama")
     batcher = make_batcher(model, grant=800, clock=clock.now, defer_ceiling_s=3.0)
     batcher.submit(first)
@@ -97,8 +106,8 @@ def test_a_deferred_row_begins_past_the_ceiling_by_what_rows_hold(caplog: pytest
 def test_a_row_that_waits_for_memory_beside_others_asks_for_it_but_not_for_long() -> None:
     clock = FakeClock()
     batcher = make_batcher(stock_model("llama"), grant=300, clock=clock.now)
-    batcher.submit(make_row(1, prompt(4, 1), 200, seeded(1)))
-    batcher.submit(make_row(2, prompt(4, 2), 200, seeded(2)))
+    batcher.submit(make_row(1, prompt(4, 1), 200, never(seeded(1), EOS)))
+    batcher.submit(make_row(2, prompt(4, 2), 200, never(seeded(2), EOS)))
     while not batcher.reception.deferred:
         batcher.step()
     assert batcher.growth() == (2, 2 * 256 - 300)
@@ -112,7 +121,7 @@ def test_a_row_that_waits_for_memory_beside_others_asks_for_it_but_not_for_long(
 def test_a_larger_grant_lets_the_row_in_that_asked_for_company() -> None:
     batcher = make_batcher(stock_model("llama"), grant=300)
     for i in (1, 2):
-        batcher.submit(make_row(i, prompt(4, i), 100, seeded(i)))
+        batcher.submit(make_row(i, prompt(4, i), 100, never(seeded(i), EOS)))
     while not batcher.reception.deferred:
         batcher.step()
     growth = batcher.growth()

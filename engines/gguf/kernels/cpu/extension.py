@@ -150,7 +150,7 @@ class Extension(Protocol):
         numbers: mx.array,
     ) -> mx.array:
         """The next token of each row, as :mod:`engines.text.sampling` defines it: uint32 [rows]. All but the logits are
-        [rows]; temperature 0 is greedy, ``numbers`` the uniform ones."""
+        [rows], and ``numbers``, the uniform ones, [rows, 3]; temperature 0 is greedy."""
         ...
 
 

@@ -68,8 +68,27 @@ float cutoff(const float* x, int64_t n, double needed, Measure measure) {
 struct Row {
   float temperature;
   int top_k;
-  float top_p, min_p, number;
+  float top_p, min_p;
+  const float* numbers;  // one a level
 };
+
+constexpr int64_t kRun = 64, kLevels = 3;  // as engines/text/sampling.py defines the draw
+
+// Of these children, the first whose running sum passes `number` of the total; children without weight are none.
+template <typename T>
+int64_t child(const T* weights, int64_t n, float number) {
+  double total = 0.0, passed = 0.0;
+  for (int64_t i = 0; i < n; i++) total += weights[i];
+  const double target = number * total;
+  int64_t last = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (!(weights[i] > 0)) continue;
+    passed += weights[i];
+    last = i;
+    if (passed > target) break;
+  }
+  return last;
+}
 
 uint32_t first_of_largest(const float* x, int64_t n, float top) {
   const float* found = std::find(x, x + n, top);
@@ -97,18 +116,22 @@ uint32_t draw_row(const float* x, int64_t n, const Row& row) {
     least = std::max(least, cutoff(weights, n, needed, measure));
   }
   least = std::max(least, row.min_p);  // the largest weight is 1
-  total = 0.0;
-  for (int64_t i = 0; i < n; i++) total += weights[i] >= least ? weights[i] : 0.0f;
-  const double target = row.number * total;
-  double passed = 0.0;
-  uint32_t last = 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (weights[i] < least) continue;
-    passed += weights[i];
-    last = static_cast<uint32_t>(i);
-    if (passed > target) break;
+  // The tree's nodes: runs of 64 tokens, then of 64 runs. What is filtered out weighs nothing.
+  const int64_t runs = (n + kRun - 1) / kRun, groups = (runs + kRun - 1) / kRun;
+  std::vector<double> sums(runs + groups, 0.0);
+  double* of_groups = sums.data() + runs;
+  for (int64_t run = 0; run < runs; run++) {
+    float* begin = weights + run * kRun;
+    float* end = weights + std::min(n, (run + 1) * kRun);
+    double sum = 0.0;
+    for (float* weight = begin; weight < end; weight++) sum += *weight = *weight >= least ? *weight : 0.0f;
+    sums[run] = sum;
+    of_groups[run / kRun] += sum;
   }
-  return last;
+  const int64_t group = child(of_groups, groups, row.numbers[0]);
+  const int64_t first = group * kRun;
+  const int64_t run = first + child(sums.data() + first, std::min(kRun, runs - first), row.numbers[1]);
+  return static_cast<uint32_t>(run * kRun + child(weights + run * kRun, std::min(kRun, n - run * kRun), row.numbers[2]));
 }
 
 class Draw : public CpuPrimitive {
@@ -120,12 +143,12 @@ class Draw : public CpuPrimitive {
     const auto floats_of = [](const mx::array& a) { return std::pair(a.data<float>(), a.strides(0)); };
     enqueue(inputs, out, [x = View(inputs[0]), temperature = floats_of(inputs[1]), top_k = inputs[2].data<int32_t>(),
                           top_k_step = inputs[2].strides(0), top_p = floats_of(inputs[3]), min_p = floats_of(inputs[4]),
-                          number = floats_of(inputs[5]), to = out.data<uint32_t>()] {
+                          numbers = inputs[5].data<float>(), to = out.data<uint32_t>()] {
       std::vector<float> copies(x.scattered() ? x.rows() * x.width() : 0);
       ThreadPool::shared().run(x.rows(), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++) {
           const auto at = [i](const std::pair<const float*, int64_t>& a) { return a.first[i * a.second]; };
-          const Row row{at(temperature), top_k[i * top_k_step], at(top_p), at(min_p), at(number)};
+          const Row row{at(temperature), top_k[i * top_k_step], at(top_p), at(min_p), numbers + i * kLevels};
           to[i] = draw_row(x.row(i, x.scattered() ? copies.data() + i * x.width() : nullptr), x.width(), row);
         }
       });
@@ -142,10 +165,13 @@ mx::array draw(const mx::array& logits, const mx::array& temperature, const mx::
   if (logits.ndim() != 2 || logits.shape(1) == 0) throw std::invalid_argument("[innkeeper] logits are [rows, vocabulary]");
   const mx::Shape rows{logits.shape(0)};
   std::vector<mx::array> inputs{mx::astype(logits, mx::float32, stream)};
-  for (const auto* each : {&temperature, &top_k, &top_p, &min_p, &numbers}) {
+  for (const auto* each : {&temperature, &top_k, &top_p, &min_p}) {
     if (each->shape() != rows) throw std::invalid_argument("[innkeeper] one number a row");
     inputs.push_back(mx::astype(*each, each == &top_k ? mx::int32 : mx::float32, stream));
   }
+  if (numbers.shape() != mx::Shape{rows[0], kLevels})
+    throw std::invalid_argument("[innkeeper] numbers are [rows, " + std::to_string(kLevels) + "]");
+  inputs.push_back(mx::contiguous(mx::astype(numbers, mx::float32, stream), false, stream));
   return mx::array(rows, mx::uint32, std::make_shared<Draw>(stream), std::move(inputs));
 }
 
