@@ -1,6 +1,6 @@
 // The types whose weights are looked up, as blocks.cuh has the others. Codes stand 128 higher in their bytes.
 
-// ---- IQ4_NL, IQ4_XS and MXFP4: 4 bits that stand for 16 steps, which four words hold.
+// ---- IQ4_NL and IQ4_XS: 4 bits that stand for 16 steps, which four words hold.
 
 // The steps of the four nibbles in the lower half of `nibbles`: one among the first eight and one among the others, then the
 // one that the nibble's top bit means.
@@ -17,9 +17,6 @@ KQ_FN kq_u32 kq_steps(kq_u32 word, bool high) {
 }
 KQ_FN kq_u32 kq_iq4_steps(kq_u32 word, bool high) {
   return kq_steps<0x3F2D1801u, 0x766A5D4Fu, 0xA6998D81u, 0xF1D9C5B5u>(word, high);
-}
-KQ_FN kq_u32 kq_e2m1_steps(kq_u32 word, bool high) {
-  return kq_steps<0x83828180u, 0x8C888684u, 0x7D7E7F80u, 0x74787A7Cu>(word, high);
 }
 
 struct kq_IQ4_NL : kq_thirty_two<18, 2, 2, 4> {
@@ -62,6 +59,16 @@ struct kq_IQ4_XS {
   KQ_FN static float weight(KQ_BYTES row, int column) { return kq_iq4_xs(row, column); }
 };
 
+// ---- MXFP4: 4 bits that are a float of 2 bits of exponent and 1 of mantissa.
+
+// Two nibbles, where float16 has its sign and the lowest bits of its exponent, are float16 of 2^-15 of twice their value, subnormal
+// ones too.
+KQ_FN kq_u32 kq_e2m1_pair(kq_u32 bytes, bool high, __half2 scale) {
+  const kq_u32 bits = high ? (bytes >> 3 & 0x0E000E00u) | (bytes & 0x80008000u)
+                           : (bytes << 1 & 0x0E000E00u) | (bytes << 4 & 0x80008000u);
+  return kq_bits_of(__hmul2(__hmul2(kq_pair_of(bits), kq_both(32768.0f)), scale));
+}
+
 struct kq_MXFP4 : kq_thirty_two<17, 1, 1, 4> {
   KQ_FN void load(KQ_BYTES p, int t, int left) {
 #pragma unroll
@@ -74,7 +81,9 @@ struct kq_MXFP4 : kq_thirty_two<17, 1, 1, 4> {
   KQ_FN void piece(int i, kq_u32 (&w)[4]) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-      kq_scaled(kq_e2m1_steps(codes[i >> 2][2 * (i & 1) + e], i & 2), 128.0f, scale[i >> 2], w[2 * e], w[2 * e + 1]);
+      const kq_u32 word = codes[i >> 2][2 * (i & 1) + e];
+      w[2 * e] = kq_e2m1_pair(__byte_perm(word, 0, 0x1404), i & 2, scale[i >> 2]);
+      w[2 * e + 1] = kq_e2m1_pair(__byte_perm(word, 0, 0x3424), i & 2, scale[i >> 2]);
     }
   }
   KQ_FN static float weight(KQ_BYTES row, int column) { return kq_mxfp4(row, column); }
