@@ -39,8 +39,8 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# In two processes, each test file in one of them.
-TEST := $(BIN)/pytest --numprocesses 2 --dist loadfile
+# In two processes, each test file in one of them, in the order of their paths: the longest, real servers, come first.
+TEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: lint
 	$(TEST)

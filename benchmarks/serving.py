@@ -56,9 +56,9 @@ async def long_prompt(start: Start, words: int) -> None:
     with start(2) as server:
         seen = await disturbance(server, words)
         print(
-            f"{server.name:<15} stream {seen.alone:>6.1f} texts/s alone, {seen.beside:>6.1f} beside a long prompt: "
-            f"{seen.beside / seen.alone:>5.0%} (target {TARGET:.0%}); its first text after {seen.first_beside:>6.1f} s, "
-            f"alone {seen.first_alone:>5.1f} s",
+            f"{server.name:<15} stream {seen.before:>6.1f} texts/s before, {seen.after:>6.1f} after, {seen.beside:>6.1f} beside "
+            f"a long prompt: {seen.beside / seen.alone:>5.0%} kept (target {TARGET:.0%}); its first text after "
+            f"{seen.first_beside:>6.1f} s, alone {seen.first_alone:>5.1f} s",
             flush=True,
         )
 

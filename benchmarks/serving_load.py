@@ -51,13 +51,20 @@ class Load:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """A stream's texts a second alone and while a long prompt is read, and the long prompt's time to its first text, beside the
-    stream and alone."""
+    """A stream's texts a second before a long prompt is read, after it and beside it, and the long prompt's time to its first
+    text, beside the stream and alone."""
 
-    alone: float
+    before: float
+    after: float
     beside: float
     first_beside: float
     first_alone: float
+
+    @property
+    def alone(self) -> float:
+        """Texts a second that the stream would have had without the prompt: a step takes longer by the same time for each token
+        of the context, so of the times a text takes before and after, the mean."""
+        return 2 / (1 / self.before + 1 / self.after)
 
 
 async def closed_loop(server: Server, clients: int, requests: int, tokens: int, words: int = 80) -> Load:
@@ -81,9 +88,8 @@ async def closed_loop(server: Server, clients: int, requests: int, tokens: int, 
 
 
 async def disturbance(server: Server, words: int, settle_s: float = 5.0, tokens: int = 6000) -> Disturbance:
-    """A stream runs alone for ``settle_s``, then a prompt of ``words`` words enters, then the stream runs alone again: its own
-    context has grown meanwhile, so its speed alone is the mean of before and after. The stream is greedy: a small model then
-    repeats itself and does not come to an end."""
+    """A stream runs alone for ``settle_s``, then a prompt of ``words`` words enters, then the stream runs alone again, since
+    its own context has grown meanwhile. The stream is greedy: a small model then repeats itself and does not come to an end."""
     async with _client(4) as client:
         alone = await _stream(client, server, _prompt(1, words), 2)
         stream = Stream(time.perf_counter())
@@ -99,7 +105,8 @@ async def disturbance(server: Server, words: int, settle_s: float = 5.0, tokens:
     if stream.texts[-1] < after + settle_s / 2:
         raise SystemExit(f"{server.name}: the running stream ended too early; raise tokens")
     return Disturbance(
-        alone=(_rate(stream.texts, began - settle_s, began) + _rate(stream.texts, after, after + settle_s)) / 2,
+        before=_rate(stream.texts, began - settle_s, began),
+        after=_rate(stream.texts, after, after + settle_s),
         beside=_rate(stream.texts, began, ended),
         first_beside=ended - other.sent,
         first_alone=alone.texts[0] - alone.sent,
