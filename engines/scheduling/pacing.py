@@ -2,11 +2,12 @@
 
 After a chunk of prefill beside rows that decode, these decode for ``ratio`` × the chunk's time before the next. They then keep
 ratio / (ratio + 1) of their speed. The retention is a floor, and what a prompt costs beside its chunks (a first chunk that does not
-wait, colder caches, the join) comes on top, so chunks get MARGIN less than all that it leaves: with lost = (1 - MARGIN) (1 - r) the
-ratio of a retention r is (1 - lost) / lost.
+wait, colder caches, the join) comes on top, so the aim is a margin above it: with kept = r + margin the ratio of a retention r is
+kept / (1 - kept).
 
-Where decode steps beside a prompt take so much longer than they do alone that less than the retention is kept, the ratio is raised,
-up to twice its size, and lowered again when more than BAND above it is kept. That is judged over DWELL_S at a time.
+Where decode steps beside a prompt take so much longer than they would alone (``quiet_step.py``) that less than the retention is
+kept, the ratio is raised, up to twice its size, and lowered again when more than the aim is kept. That is judged over DWELL_S
+at a time.
 
 That is for one prompt. Where several could be read, had the rows that decode not the time, each has its share of it: the ratio,
 without the margin, is divided by their number, and rows keep at least a third of their speed. Else a batch would never fill, to the
@@ -23,14 +24,14 @@ from collections.abc import Collection
 from typing import Literal
 
 from engines.scheduling.chunking import FIRST_CHUNK, LARGEST_CHUNK, LIMIT_S, TARGET_S, ChunkSize
+from engines.scheduling.quiet_step import QuietStep
 from engines.scheduling.settings import SchedulingSettings
 
-__all__ = ["BAND", "DWELL_S", "FIRST_CHUNK", "GRACE_S", "LARGEST_CHUNK", "LIMIT_S", "MARGIN", "TARGET_S", "Pacer"]
+__all__ = ["DWELL_S", "FIRST_CHUNK", "GRACE_S", "LARGEST_CHUNK", "LIMIT_S", "MARGIN", "TARGET_S", "Pacer"]
 
 GRACE_S = 2.0  # from its first token, a row is fresh
 DWELL_S = 5.0  # of prefill and decode beside each other, before the ratio changes
-MARGIN = 0.1  # of what a prompt may take
-BAND = 0.04  # above the retention, in which nothing is changed; of a high one a fifth of what it leaves, or none would be above
+MARGIN = 0.04  # above the retention, that is aimed at; of a high one a fifth of what it leaves
 _MOST_RAISED = 2.0
 _RAISE = 1.25
 _OVERDUE_RATIO = 1.0
@@ -47,11 +48,10 @@ class Pacer:
     def __init__(self, settings: SchedulingSettings | None = None) -> None:
         settings = settings or SchedulingSettings()
         self._retention = settings.retention
+        self._aim = settings.retention + min(MARGIN, (1.0 - settings.retention) / 5)
         self._fixed = settings.prefill_ratio is not None
         self._least_ratio = (
-            settings.prefill_ratio
-            if settings.prefill_ratio is not None
-            else 1.0 / ((1.0 - MARGIN) * (1.0 - settings.retention)) - 1.0
+            settings.prefill_ratio if settings.prefill_ratio is not None else self._aim / (1.0 - self._aim)
         )
         self._plain_ratio = settings.retention / (1.0 - settings.retention)
         self._ratio = self._least_ratio
@@ -64,10 +64,9 @@ class Pacer:
         self._ages: dict[int, float] = {}  # seconds since each row that decodes did so first
         self._held_back = 0  # rows that waited for pacing at the last step
         self._waited: dict[int, float] = {}  # seconds for which pacing has held back each row that waits
-        self._quiet: dict[int, float] = {}  # seconds of a step with nothing beside it, by the number of rows
-        self._shared_s = self._kept_s = (
-            0.0  # since the ratio was last judged: of both, and of decode at its quiet speed
-        )
+        self._quiet = QuietStep()
+        # Since the ratio was last judged: of both, of the steps among them, and of these steps with nothing beside them.
+        self._shared_s = self._steps_s = self._quiet_s = 0.0
         self._step_s: float | None = None
         self._prefill_rate = self._decode_rate = 0.0
 
@@ -128,7 +127,13 @@ class Pacer:
             self._ages = {row_id: age + seconds for row_id, age in self._ages.items()}
 
     def decoded(
-        self, rows: Collection[int], seconds: float, waiting: Collection[int] = (), deferred: Collection[int] = ()
+        self,
+        rows: Collection[int],
+        seconds: float,
+        waiting: Collection[int] = (),
+        deferred: Collection[int] = (),
+        *,
+        tokens: int = 0,
     ) -> None:
         """A step of these rows lasted so long.
 
@@ -137,6 +142,7 @@ class Pacer:
             seconds: of the step.
             waiting: ids of the row whose prompt is being read, and of those behind it for which there is a place.
             deferred: ids of rows that wait for memory; their time is kept, and does not run.
+            tokens: of the contexts that it attended over, in all.
         """
         self._step_s = seconds if self._step_s is None else _newer(self._step_s, seconds)
         self._decode_rate = _newer(self._decode_rate, len(rows) / max(seconds, 1e-6))
@@ -146,12 +152,14 @@ class Pacer:
         self._waited = {row_id: self._waited.get(row_id, 0.0) for row_id in deferred} | waited
         self._held_back = len(waiting)
         if not waiting:
-            self._quiet[len(rows)] = _newer(self._quiet.get(len(rows), 0.0), seconds)
+            self._quiet.observe(len(rows), tokens, seconds)
         if len(waiting) != 1:
-            self._shared_s = self._kept_s = 0.0
+            self._judge_anew()
             return
         self._shared_s += seconds
-        self._kept_s += min(seconds, self._quiet.get(len(rows), seconds))
+        self._steps_s += seconds
+        quiet = self._quiet.expected(len(rows), tokens)
+        self._quiet_s += seconds if quiet is None else quiet
 
     def forget(self, row_id: int) -> None:
         """The row has left, and its id will not come again: nobody is held back in its name."""
@@ -163,7 +171,7 @@ class Pacer:
         if self._prefilled_last:
             return False
         if self._step_s is None or not any(age >= GRACE_S for age in self._ages.values()):
-            self._shared_s = self._kept_s = 0.0
+            self._judge_anew()
             return True
         if self._decoded_s < self.ratio * self._chunk_s:
             return False
@@ -174,12 +182,15 @@ class Pacer:
         """Raises or lowers the ratio by what rows have kept of their speed."""
         if self._fixed or self.overdue or self._shared_s < DWELL_S:
             return
-        kept = self._kept_s / self._shared_s
+        kept = min(self._quiet_s, self._steps_s) / self._shared_s
         if kept < self._retention:
             self._ratio = min(self._ratio * _RAISE, self._least_ratio * _MOST_RAISED)
-        elif kept > self._retention + min(BAND, (1.0 - self._retention) / 5):
+        elif kept > self._aim:
             self._ratio = max(self._ratio / _RAISE, self._least_ratio)
-        self._shared_s = self._kept_s = 0.0
+        self._judge_anew()
+
+    def _judge_anew(self) -> None:
+        self._shared_s = self._steps_s = self._quiet_s = 0.0
 
 
 def _newer(mean: float, value: float) -> float:

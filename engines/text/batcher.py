@@ -316,6 +316,7 @@ class Batcher:
         cohorts, prefill = self.running.cohorts, self.running.prefill
         rows = [*cohorts.rows]
         self._suspects = {}  # the deepest of all
+        tokens = sum(map(sum, cohorts.held))
         began = self._clock()
         cohorts.step(events)
         seconds = self._clock() - began + self._settled_s
@@ -323,7 +324,8 @@ class Batcher:
         deferred = self.reception.deferred.ids
         places = self.reception.width - len(rows) - 1  # who waits for one is not held back by pacing
         reading = [] if prefill is None else [prefill.row.id, *self.reception.waiting.ids()[: max(0, places)]]
-        self.pacer.decoded(rows, seconds, [row_id for row_id in reading if row_id not in deferred], deferred)
+        held_back = [row_id for row_id in reading if row_id not in deferred]
+        self.pacer.decoded(rows, seconds, held_back, deferred, tokens=tokens)
         self._decode_ticks += 1
         if len(cohorts.batches) > 1 and self._decode_ticks % _MERGE_EVERY == 0:
             self._merge_cohorts()
