@@ -8,7 +8,7 @@ What neither covers goes to MLX's own, as it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import mlx.core as mx
 
@@ -22,8 +22,11 @@ class FusedAttention:
     """While open, ``mx.fast.scaled_dot_product_attention`` is the compiled one where arrays are float32 on the CPU, and pads
     prompts where the device is CUDA's.
 
-    Nests: what was there before comes back. The device thread only.
+    Several may be open, and closed in any order: after the last, what was there before the first is back. The device thread
+    only.
     """
+
+    _opened: ClassVar[list[FusedAttention]] = []  # each has replaced what the one before it put there
 
     def __init__(self) -> None:
         self._stock: Any = None
@@ -36,12 +39,19 @@ class FusedAttention:
         replacement = _replacement(stock)
         if replacement is not None:
             self._stock, mx.fast.scaled_dot_product_attention = stock, replacement
+            self._opened.append(self)
 
     def close(self) -> None:
-        """Puts back what was there."""
-        if self._stock is not None:
+        """Puts back what was there, or leaves that to the one that was opened next."""
+        if self._stock is None:
+            return
+        place = self._opened.index(self)
+        del self._opened[place]
+        if place < len(self._opened):
+            self._opened[place]._stock = self._stock
+        else:
             mx.fast.scaled_dot_product_attention = self._stock
-            self._stock = None
+        self._stock = None
 
     def __enter__(self) -> Self:
         self.open()

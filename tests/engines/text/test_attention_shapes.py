@@ -166,11 +166,11 @@ def test_long_prompts_are_padded_by_little() -> None:
 @pytest.fixture
 def padded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
     """What the adapter opens on CUDA, here for float32."""
-    noted = Noted()
+    noted, before = Noted(), mx.fast.scaled_dot_product_attention
     monkeypatch.setattr(adapt, "_replacement", lambda stock: PaddedAttention(noted, (mx.float32,)))
     with FusedAttention():
         yield noted
-    assert mx.fast.scaled_dot_product_attention is STOCK
+    assert mx.fast.scaled_dot_product_attention is before
 
 
 @pytest.mark.parametrize("family", FAMILIES)
