@@ -2,7 +2,8 @@
 
 Order of the filters, as most engines have it: temperature, top_k, top_p, min_p.
 
-1. ``z = (logits - max) / temperature``, float32. Temperature 0 (and top_k 1) is greedy: the first largest logit.
+1. ``z = (logits - max) / temperature``, float32. Temperature 0 (or too small a float32) and top_k 1 are greedy: the first largest
+   logit.
 2. ``top_k``: keeps the k largest; what ties with the k-th is kept too.
 3. ``top_p``: of what is left, keeps the smallest set of most probable tokens whose mass reaches ``top_p`` (Holtzman et al.,
    2020, "The Curious Case of Neural Text Degeneration"); ties with the last one are kept too.
@@ -33,6 +34,7 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _BELOW_ONE = 1.0 - 2.0**-22  # keeps a target below the float32 total it is compared with
 _RUN = 64  # children of a node, but for the root, which has as many as it takes
 _LEVELS = 3
+_LEAST_TEMPERATURE = 2.0**-126  # of smaller ones float32 has only subnormal numbers: 0 to some devices, and 1 / them infinite
 _HEAD = 2048  # candidates that hold nearly every nucleus; taking them costs 2 ms where sorting 262,144 costs 45 (CPU)
 
 
@@ -53,7 +55,7 @@ class SamplingParameters:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0 or self.top_k == 1
+        return self.temperature < _LEAST_TEMPERATURE or self.top_k == 1
 
     @property
     def adjusts(self) -> bool:

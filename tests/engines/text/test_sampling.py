@@ -158,6 +158,14 @@ def test_minus_infinity_is_never_drawn() -> None:
     assert {plan.sample(mx.array(logits), [p]).item() for p in range(40)} == {5, 599}
 
 
+@pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-39, 1e-45, 1e-60])
+def test_a_temperature_of_next_to_nothing_draws_the_likeliest(temperature: float) -> None:
+    logits = np.full((1, 600), -np.inf, np.float32)  # as a grammar leaves them
+    logits[0, 500:] = np.arange(100)
+    rows = [SamplingParameters(seed=1, temperature=temperature)]
+    assert sample(logits, rows, [7]) == [599]
+
+
 def test_uniform_numbers_differ_by_seed_position_and_level_and_are_even() -> None:
     numbers = np.array([[uniforms(seed, position) for seed in range(40)] for position in range(40)])
     assert len(set(numbers.ravel().tolist())) == numbers.size == 4800
