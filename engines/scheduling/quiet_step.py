@@ -8,7 +8,7 @@ __all__ = ["QuietStep"]
 
 _MEMORY = 256  # steps over which means are taken
 _ENOUGH = 32  # steps from which a slope is believed
-_OUTLIER = 3.0  # times the mean: a pause of the machine, and no step
+_OUTLIER = 3.0  # times what was expected: a pause of the machine, and no step
 
 
 @dataclass(slots=True)
@@ -34,9 +34,12 @@ class QuietStep:
 
     def observe(self, rows: int, tokens: int, seconds: float) -> None:
         """A quiet step of so many rows, whose contexts have ``tokens`` in all, took so long."""
-        mean = self._means.setdefault(rows, _Mean())
-        if mean.steps >= _ENOUGH:
-            seconds = min(seconds, _OUTLIER * mean.seconds)
+        expected, mean = self.expected(rows, tokens), self._means.get(rows)
+        if not expected or mean is None or (mean.steps < _ENOUGH and _OUTLIER * seconds < mean.seconds):
+            # The first step of so many rows may have had kernels to compile, and is no measure of those after it.
+            mean = self._means[rows] = _Mean()
+        else:
+            seconds = min(seconds, _OUTLIER * expected)
         mean.steps = min(mean.steps + 1, _MEMORY)
         weight = 1 / mean.steps
         more_tokens, more_seconds = tokens - mean.tokens, seconds - mean.seconds

@@ -34,7 +34,7 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _BELOW_ONE = 1.0 - 2.0**-22  # keeps a target below the float32 total it is compared with
 _RUN = 64  # children of a node, but for the root, which has as many as it takes
 _LEVELS = 3
-_LEAST_TEMPERATURE = 2.0**-126  # of smaller ones float32 has only subnormal numbers: 0 to some devices, and 1 / them infinite
+_LEAST_TEMPERATURE = 2.0**-126  # smaller ones are subnormal in float32, which some devices take for 0, or none at all
 _HEAD = 2048  # candidates that hold nearly every nucleus; taking them costs 2 ms where sorting 262,144 costs 45 (CPU)
 
 

@@ -72,6 +72,40 @@ def test_pauses_of_the_machine_count_little() -> None:
     assert quiet.expected(1, 700) == pytest.approx(0.0121, rel=0.1)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_first_step_that_had_kernels_to_compile_counts_nothing(rows: int) -> None:
+    quiet = learnt(600) if rows > 1 else QuietStep()
+    quiet.observe(rows, rows * 100, 5.0)
+    for step in range(100):
+        tokens = rows * (100 + step)
+        quiet.observe(rows, tokens, 0.01 + 3e-6 * tokens)
+    for tokens in (rows * 200, rows * 2000):
+        assert quiet.expected(rows, tokens) == pytest.approx(0.01 + 3e-6 * tokens, rel=0.01)
+
+
+def test_a_pause_among_the_first_steps_counts_little() -> None:
+    quiet = QuietStep()
+    for step in range(100):
+        tokens = 100 + step
+        quiet.observe(1, tokens, 1.0 if step == 5 else 0.01 + 3e-6 * tokens)
+    assert quiet.expected(1, 200) == pytest.approx(0.0106, rel=0.1)
+
+
+def test_a_context_that_is_much_longer_at_once_is_no_pause() -> None:
+    quiet = learnt(600)
+    for step in range(15):  # as a long prompt has been read, and the next comes soon
+        tokens = 20_000 + step
+        quiet.observe(1, tokens, 0.01 + 3e-6 * tokens)
+    assert quiet.expected(1, 20_100) == pytest.approx(0.0703, rel=0.02)
+
+
+def test_steps_without_a_time_are_no_measure_of_others() -> None:
+    quiet = QuietStep()
+    for seconds in [0.0] * 50 + [0.01] * 50:
+        quiet.observe(1, 0, seconds)
+    assert quiet.expected(1, 0) == pytest.approx(0.01)
+
+
 def test_a_machine_that_has_become_slower_is_believed() -> None:
     quiet = learnt(600, token_s=0.0)
     for step in range(800):
