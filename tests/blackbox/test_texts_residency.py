@@ -82,9 +82,11 @@ async def test_requests_for_a_cold_model_share_one_load(gateway: Gateway) -> Non
 
 
 async def test_r1_request_under_way_is_not_evicted_for_another(gateway: Gateway) -> None:
-    await gateway.admin("POST", "/models/emb/unload")
+    for name in ("emb", "paced"):
+        assert (await gateway.admin("POST", f"/models/{name}/unload"))[0] == 200
+    loads = (await gateway.steps("paced")).count("loaded")
     slow = asyncio.create_task(embed(gateway, "paced", "w " * 12))  # a second or so
-    await gateway.transition("paced", "loaded")
+    await gateway.transition("paced", "loaded", count=loads + 1)
     other = await gateway.chat("chat")
     steps = await gateway.steps("paced")
     assert (await slow)[0] == 200 and other.status == 200
@@ -93,7 +95,7 @@ async def test_r1_request_under_way_is_not_evicted_for_another(gateway: Gateway)
 
 async def test_r6_client_that_leaves_while_its_model_loads_leaves_nothing(gateway: Gateway) -> None:
     await gateway.admin("POST", "/models/emb/unload")
-    loads = len([step for step in await gateway.steps("emb") if step == "loading"])
+    loads = (await gateway.steps("emb")).count("loading")
     asking = asyncio.create_task(embed(gateway, "emb"))
     await gateway.transition("emb", "loading", count=loads + 1)
     asking.cancel()
