@@ -263,7 +263,7 @@ def test_ggml_types_agree_with_gguf_py() -> None:
 
 
 def test_header_with_a_large_vocabulary_opens_fast(tmp_path: Path) -> None:
-    """262144 strings in well under half a second; the bound is loose, since other processes run beside the tests."""
+    """262144 strings in well under half a second; of this process's own time: others may have the cores."""
     words = [f"▁word{i}" for i in range(262_144)]
     scores = struct.pack("<262144f", *range(262_144))
     data = gguf(
@@ -276,13 +276,13 @@ def test_header_with_a_large_vocabulary_opens_fast(tmp_path: Path) -> None:
     read_header(path)
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         header = read_header(path)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.25
-    start = time.perf_counter()
+    start = time.process_time()
     assert as_array(header.metadata["tokenizer.ggml.tokens"]).strings() == words
-    assert time.perf_counter() - start < 1.5
+    assert time.process_time() - start < 1.5
 
 
 def test_header_modules_import_neither_numpy_nor_mlx() -> None:

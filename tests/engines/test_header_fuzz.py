@@ -93,7 +93,7 @@ def test_header_of_mutated_files(seed: bytes, mutations: list[tuple[str, int, in
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "m.gguf"
         path.write_bytes(mutate(seed, mutations))
-        start = time.perf_counter()
+        start = time.process_time()
         tracemalloc.start()
         try:
             read_everything(path)
@@ -103,7 +103,7 @@ def test_header_of_mutated_files(seed: bytes, mutations: list[tuple[str, int, in
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peak < MEMORY_BYTES
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -266,10 +266,10 @@ def test_header_too_many_elements_are_refused_before_they_are_walked(
     with path.open("wb") as file:
         file.write(gguf([head]))
         file.truncate((entry_bytes + 1) * (count + 1))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(GgufFormatError, match=message):
         read_header(path)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(("tensors", "pairs", "what"), [(MAX_ENTRIES + 1, 0, "tensors"), (0, MAX_ENTRIES + 1, "pairs")])
