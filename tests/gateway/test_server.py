@@ -76,7 +76,7 @@ async def started(*arguments: str) -> AsyncIterator[Process]:
         await process.communicate()
 
 
-async def refuse_of_new_work(running: Process) -> httpx.Response:
+async def refusal_of_new_work(running: Process) -> httpx.Response:
     """The answer to new work once the server has seen the signal."""
     async with asyncio.timeout(START_S):
         while (await running.client.get("/ready")).status_code == 200:
@@ -84,34 +84,31 @@ async def refuse_of_new_work(running: Process) -> httpx.Response:
     return await running.client.post(CHAT, json=chat_body())
 
 
+async def ended_by_shutdown(lines: AsyncIterator[str]) -> None:
+    """Reads the stream to its end, which must say that the server is shutting down."""
+    async with asyncio.timeout(START_S):
+        rest = [line async for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2][6:])["error"]["code"] == "shutting_down"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signal_without_leases_exits_at_once_with_0(number: signal.Signals) -> None:
-    async with server() as running:
+    async with server(shutdown_grace_s=300) as running:
         assert (await running.client.get("/health")).status_code == 200
-        began = time.monotonic()
         running.signal(number)
         assert await running.exit_status(within_s=START_S) == 0
-        assert time.monotonic() - began < 20  # of a grace of 30
 
 
-async def test_sigterm_refuses_new_work_and_ends_streams_within_the_grace() -> None:
-    async with server(shutdown_grace_s=6) as running:  # streams end 3 s before: until then four requests are answered
+async def test_sigterm_ends_streams_within_the_grace() -> None:
+    async with server(shutdown_grace_s=5) as running:
         lines = running.stream()
         assert "assistant" in await anext(lines)
         began = time.monotonic()
         running.signal(signal.SIGTERM)
-        refusal = await refuse_of_new_work(running)
-        assert refusal.status_code == 503
-        assert refusal.json()["error"]["code"] == "shutting_down"
-        assert "retry-after" in refusal.headers
-        assert (await running.client.get("/ready")).status_code == 503
-        assert (await running.client.get("/health")).status_code == 200
-        rest = [line async for line in lines if line]
-        assert time.monotonic() - began >= 2.5
-        assert rest[-1] == "data: [DONE]"
-        assert json.loads(rest[-2][6:])["error"]["code"] == "shutting_down"
+        await ended_by_shutdown(lines)
+        assert time.monotonic() - began >= 1.9  # streams end 3 s before the grace does
         assert await running.exit_status(within_s=START_S) == 0
-        assert time.monotonic() - began < 6 + 4  # the grace, and a busy machine
 
 
 async def test_sigterm_answers_a_request_whose_body_is_still_on_the_way() -> None:
@@ -135,19 +132,22 @@ async def test_second_sigterm_skips_the_grace() -> None:
         lines = running.stream()
         await anext(lines)
         running.signal(signal.SIGTERM)
-        await refuse_of_new_work(running)
+        await refusal_of_new_work(running)
         running.signal(signal.SIGTERM)
-        rest = [line async for line in lines if line]
-        assert rest[-1] == "data: [DONE]"
+        await ended_by_shutdown(lines)
         assert await running.exit_status(within_s=START_S) == 0
 
 
-async def test_sigterm_exits_when_the_last_client_leaves() -> None:
+async def test_sigterm_refuses_new_work_and_exits_when_the_last_client_leaves() -> None:
     async with server(shutdown_grace_s=300) as running:
         lines = running.stream()
         await anext(lines)
         running.signal(signal.SIGTERM)
-        await refuse_of_new_work(running)
+        refusal = await refusal_of_new_work(running)
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "shutting_down")
+        assert "retry-after" in refusal.headers
+        assert (await running.client.get("/ready")).status_code == 503
+        assert (await running.client.get("/health")).status_code == 200
         await lines.aclose()  # type: ignore[attr-defined]
         assert await running.exit_status(within_s=START_S) == 0
 
@@ -199,7 +199,7 @@ async def test_start_refused_is_a_message_and_status_1() -> None:
 
 
 REGISTRY = """
-server: {port: 0, shutdown_grace_s: 6, keepalive_s: 0.2}
+server: {port: 0, shutdown_grace_s: 5, keepalive_s: 0.2}
 memory: {budget: 10GiB, device: 16GiB}
 models:
   - {id: slow, source: "sim:", simulate: {weights: 1GiB, tokens_per_s: 20}}
@@ -225,16 +225,9 @@ async def test_sigterm_with_real_workers_ends_streams_and_leaves_no_process(mode
         await anext(lines)  # text, or the first keep-alive
         workers = [worker["pid"] for worker in (await running.client.get("/admin/status")).json()["workers"]]
         assert workers
-        began = time.monotonic()
         running.signal(signal.SIGTERM)
-        if model != "loading":  # a load holds no lease: the server may be gone before anyone asks
-            refusal = await refuse_of_new_work(running)
-            assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "shutting_down")
-        rest = [line async for line in lines if line]
-        assert rest[-1] == "data: [DONE]"
-        assert json.loads(rest[-2][6:])["error"]["code"] == "shutting_down"
+        await ended_by_shutdown(lines)
         assert await running.exit_status(within_s=START_S) == 0
-        assert time.monotonic() - began < 6 + 4  # the grace, and a busy machine
         assert not [pid for pid in workers if is_running(pid)]
 
 
