@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -118,13 +120,26 @@ async def test_load_that_fails_is_its_error_and_unload_clears_it() -> None:
 
 async def test_unload_drain_waits_for_leases_and_names_them() -> None:
     async with house(registry(SLOW)) as running, watching(running) as watcher:
-        asking = asyncio.create_task(running.http.post(CHAT, json=chat_body(model="slow", max_tokens=150)))
-        await watcher.until("slow", "loaded")
-        await until_leased(running)
-        answer = await verb(running, "slow", "unload")
-        answered = await asking
-        assert answered.status_code == 200 and answered.json()["usage"]["completion_tokens"] == 150
+        await verb(running, "slow", "load")
+        async with stopped(running):  # so that the answer does not end meanwhile
+            asking = asyncio.create_task(running.http.post(CHAT, json=chat_body(model="slow", max_tokens=20)))
+            await until_leased(running)
+            unloading = asyncio.create_task(verb(running, "slow", "unload"))
+            await watcher.until("slow", "draining")
+        answer, answered = await unloading, await asking
+        assert answered.status_code == 200 and answered.json()["usage"]["completion_tokens"] == 20
         assert (answer.json()["state"], answer.json()["waited_for"]) == ("unloaded", ["lease-1"])
+
+
+@asynccontextmanager
+async def stopped(running: House) -> AsyncIterator[None]:
+    """Within the block the one worker does nothing."""
+    (worker,) = [worker for worker in (await running.status())["workers"] if worker["model"] is not None]
+    os.kill(worker["pid"], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker["pid"], signal.SIGCONT)
 
 
 async def until_leased(running: House) -> list[dict[str, Any]]:
@@ -339,13 +354,14 @@ async def test_reload_applies_other_keys_at_once(tmp_path: Path) -> None:
 async def test_reload_that_removes_a_model_under_load_lets_it_finish(tmp_path: Path) -> None:
     path = tmp_path / "registry.yaml"
     async with house(registry(SLOW, sim("a")), path=path) as running, watching(running) as watcher:
-        asking = asyncio.create_task(running.http.post(CHAT, json=chat_body(model="slow", max_tokens=150)))
-        await watcher.until("slow", "loaded")
-        await until_leased(running)
-        rewrite(path, registry(sim("a")))
-        assert (await running.http.post("/admin/registry/reload")).json()["removed"] == ["slow"]
-        assert code(await running.http.post(CHAT, json=chat_body(model="slow"))) == (404, "model_not_found")
-        assert (await running.http.get("/admin/models/slow")).json()["state"] == "draining"
+        await verb(running, "slow", "load")
+        async with stopped(running):  # so that the answer does not end meanwhile
+            asking = asyncio.create_task(running.http.post(CHAT, json=chat_body(model="slow", max_tokens=20)))
+            await until_leased(running)
+            rewrite(path, registry(sim("a")))
+            assert (await running.http.post("/admin/registry/reload")).json()["removed"] == ["slow"]
+            assert code(await running.http.post(CHAT, json=chat_body(model="slow"))) == (404, "model_not_found")
+            assert (await running.http.get("/admin/models/slow")).json()["state"] == "draining"
         assert (await asking).status_code == 200
         await watcher.until("slow", "unloaded")
         assert (await running.http.get("/admin/models/slow")).status_code == 404
