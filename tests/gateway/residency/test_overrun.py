@@ -146,9 +146,8 @@ async def test_death_fails_what_had_begun_and_serves_what_waited_for_growth() ->
                 async for _ in lease.stream(words(400)):
                     pass
 
+        large = asyncio.create_task(inn.ask("a", 3500))  # first, so that it waits before the worker can have died
         streams = [asyncio.create_task(stream()) for _ in range(3)]
-        await inn.until(lambda: sum(lease.admitted for lease in inn.residency.statistics().leases) == 4)
-        large = asyncio.create_task(inn.ask("a", 3500))
         ends = await asyncio.gather(*streams, return_exceptions=True)
         assert all(isinstance(end, WorkerDied) and end.retry is False for end in ends)
         assert not large.done()
