@@ -53,6 +53,13 @@ class KvCost:
             allocated = min(allocated, self.window_tokens)
         return len(rows) * allocated * self.layer_bytes_per_token
 
+    def attended(self, rows: Sequence[int]) -> int:
+        """Tokens that a step of such a batch attends over, as many as if all layers with a cache did so alike: those with a
+        sliding window see no more than it."""
+        longest = max(rows, default=0)
+        read = longest * self.bytes_per_token + min(longest, self.window_tokens) * self.window_bytes_per_token
+        return len(rows) * read // (self.bytes_per_token + self.window_bytes_per_token or 1)
+
     def longest_row(self, total_bytes: int) -> int | None:
         """Tokens of the longest row within these bytes, a multiple of the step; None: any length."""
         total_bytes -= self.state_bytes

@@ -142,7 +142,7 @@ class Pacer:
             seconds: of the step.
             waiting: ids of the row whose prompt is being read, and of those behind it for which there is a place.
             deferred: ids of rows that wait for memory; their time is kept, and does not run.
-            tokens: of the contexts that it attended over, in all.
+            tokens: that it attended over, of all rows.
         """
         self._step_s = seconds if self._step_s is None else _newer(self._step_s, seconds)
         self._decode_rate = _newer(self._decode_rate, len(rows) / max(seconds, 1e-6))

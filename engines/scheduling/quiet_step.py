@@ -21,7 +21,7 @@ class _Mean:
 
 
 class QuietStep:
-    """A step of so many rows takes a time of its own, and each token of their contexts adds the same: attention reads them all.
+    """A step of so many rows takes a time of its own, and each token that they attend over adds the same.
 
     Both are fitted by least squares to the steps that had nothing beside them, the newest of which weigh most. So a stream
     whose context grows is not taken for one that is held up.
@@ -33,7 +33,7 @@ class QuietStep:
         self._steps = 0
 
     def observe(self, rows: int, tokens: int, seconds: float) -> None:
-        """A quiet step of so many rows, whose contexts have ``tokens`` in all, took so long."""
+        """A quiet step of so many rows, which attended over ``tokens`` in all, took so long."""
         expected, mean = self.expected(rows, tokens), self._means.get(rows)
         if not expected or mean is None or (mean.steps < _ENOUGH and _OUTLIER * seconds < mean.seconds):
             # The first step of so many rows may have had kernels to compile, and is no measure of those after it.

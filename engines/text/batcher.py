@@ -316,7 +316,7 @@ class Batcher:
         cohorts, prefill = self.running.cohorts, self.running.prefill
         rows = [*cohorts.rows]
         self._suspects = {}  # the deepest of all
-        tokens = sum(map(sum, cohorts.held))
+        tokens = sum(map(self.admission.cost.attended, cohorts.held))
         began = self._clock()
         cohorts.step(events)
         seconds = self._clock() - began + self._settled_s

@@ -43,6 +43,15 @@ def test_a_window_costs_no_more_than_its_tokens() -> None:
     assert windows_only.longest_row(512 * 30) is None and windows_only.longest_row(512 * 30 - 1) == 256
 
 
+def test_a_step_attends_over_no_more_than_a_window_where_layers_have_one() -> None:
+    assert KvCost(10).attended([700, 700]) == 1400
+    cost = KvCost(10, window_bytes_per_token=30, window_tokens=512)
+    assert cost.attended([100, 100]) == 200 and cost.attended([512]) == 512
+    assert cost.attended([2512]) == 512 + 2000 // 4
+    assert KvCost(0, window_bytes_per_token=30, window_tokens=512).attended([9000]) == 512
+    assert KvCost(0, state_bytes=1000).attended([9000]) == 0 == cost.attended([])
+
+
 def test_a_state_is_kept_by_every_row_whatever_its_length() -> None:
     cost = KvCost(10, state_bytes=1000)
     assert (cost.row_bytes(0), cost.row_bytes(1), cost.row_bytes(512)) == (0, 3560, 6120)

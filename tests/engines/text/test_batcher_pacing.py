@@ -129,6 +129,27 @@ def test_what_was_dispatched_ahead_counts_as_decoding() -> None:
     assert seen == [pytest.approx(8 * TOKEN_S)]
 
 
+def test_pacing_hears_what_each_step_attends_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    batcher, _ = timed()
+    batcher.admission = KvAdmission(KvCost(1, window_bytes_per_token=1, window_tokens=16), None)
+    heard = list[tuple[int, int]]()
+    decoded = batcher.pacer.decoded
+
+    def noted(rows: Any, *arguments: Any, tokens: int) -> None:
+        heard.append((len(rows), tokens))
+        decoded(rows, *arguments, tokens=tokens)
+
+    monkeypatch.setattr(batcher.pacer, "decoded", noted)
+    for row_id in (1, 2):
+        batcher.submit(make_row(row_id, prompt(11, row_id), 12, never(GREEDY, EOS)))
+    while batcher.busy:
+        batcher.step()
+    alone = [tokens for rows, tokens in heard if rows == 1]
+    together = [tokens for rows, tokens in heard if rows == 2]
+    assert alone[0] == 12 and alone[-1] == (23 + 16) // 2
+    assert together[-1] > 2 * 16 and {*together} <= {2 * n if n <= 16 else n + 16 for n in range(12, 24)}
+
+
 @pytest.mark.parametrize(("width", "overdue"), [(2, False), (8, True)])
 def test_who_waits_for_a_place_is_not_held_back_by_pacing(width: int, overdue: bool) -> None:
     batcher, model = timed(prefill_ratio=20.0, prefill_deadline_s=10.0)
