@@ -103,11 +103,13 @@ class _Assembly:
         if joined is not None and (self._weights.has(f"{joined}.weight") or self._name("query", index) is None):
             projections: tuple[Linear, ...] = (self._linear("joined", index, query + 2 * key, shape.width),)
         else:
-            projections = (
+            separate = (
                 self._linear("query", index, query, shape.width),
                 self._linear("key", index, key, shape.width),
                 self._linear("value", index, key, shape.width),
             )
+            one = Linear.joined(separate, self._weights.compute)
+            projections = separate if one is None else (one,)
         norms = self._query_norms(index)
         whole = norms is not None and norms[0][1] != shape.head_width
         return Attention(

@@ -1,11 +1,12 @@
 """Tensors by name, from a GGUF file or from safetensors, as the leaves of an encoder.
 
 A matrix stays as it lies in the file, quantised or not: F32, F16 and BF16 are quant types like any other. With the compiled CPU
-kernels it is the file's own pages.
+kernels it is the file's own pages, but for small matrices that are put together (:meth:`Linear.joined`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import mlx.core as mx
@@ -74,6 +75,26 @@ class Linear:
             return self._gated(x, self.blocks, up.blocks, self.quant.ggml_id, up.quant.ggml_id, index)
         return self(x, activation) * up(x)
 
+    @staticmethod
+    def joined(parts: Sequence[Linear], compute: mx.Dtype) -> Linear | None:
+        """One matrix of all their rows, a copy of at most ``_JOINED_BYTES``; None where there is no such or it saves nothing.
+
+        A product of a few texts with a small matrix is half made of starting it: the query, key and value of all-MiniLM-L6-v2 are a
+        fourteenth of the time of one text.
+        """
+        first = parts[0]
+        alike = all(
+            part.quant is first.quant and part.columns == first.columns and (part.bias is None) == (first.bias is None)
+            for part in parts
+        )
+        if first._compiled is None or not alike or sum(part.blocks.nbytes for part in parts) > _JOINED_BYTES:
+            return None
+        blocks = mx.concatenate([part.blocks for part in parts])
+        biases = [part.bias for part in parts if part.bias is not None]
+        bias = mx.concatenate(biases) if biases else None
+        mx.eval(blocks, *([] if bias is None else [bias]))
+        return Linear(blocks, first.quant, bias, compute)
+
     def halves(self, compute: mx.Dtype) -> tuple[Linear, Linear]:
         """The matrices of the first and of the second half of the rows."""
         half = self.rows // 2
@@ -85,6 +106,7 @@ class Linear:
         return Linear(parts[0], quant, biases[0], compute), Linear(parts[1], quant, biases[1], compute)
 
 
+_JOINED_BYTES: Final = 1 << 20
 _NAMES: Final = {dtype: name for name, dtype in _FLOATS.items()}
 
 
