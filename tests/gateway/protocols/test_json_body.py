@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.protocols.json_body import MAX_DEPTH, decode_object
 
+# Of this process's own time, for what takes a quarter of a second and minutes where it is quadratic. The suite's process has
+# many objects, through which the garbage collector goes when a body has many lists.
+LINEAR_S = 20.0
+
 
 @pytest.mark.parametrize(
     ("body", "says"),
@@ -67,10 +71,10 @@ def test_decode_names_the_field_of_a_number_it_refuses(body: bytes, param: str |
 def test_decode_finds_a_number_in_deep_nesting_and_among_many() -> None:
     with pytest.raises(InvalidRequest, match=r"a\[0\]\[0\].* is NaN"):
         decode_object(b'{"a": ' + b"[" * 90 + b"NaN" + b"]" * 90 + b"}")
-    began = time.process_time()  # of this process: others may have the cores
+    began = time.process_time()
     with pytest.raises(InvalidRequest, match=r"a\[300000\] is NaN"):
         decode_object(b'{"a": [' + b"[]," * 300_000 + b"NaN]}")
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < LINEAR_S
 
 
 def test_decode_names_a_field_among_many_in_deep_nesting_in_little_memory() -> None:
@@ -91,7 +95,7 @@ def test_decode_long_digits_take_no_time() -> None:
     began = time.process_time()
     with pytest.raises(InvalidRequest):
         decode_object(b'{"a": ' + b"9" * 4_000_000 + b"}")
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < LINEAR_S
 
 
 def test_decode_finds_a_repeated_key_among_many_at_once() -> None:
@@ -99,7 +103,7 @@ def test_decode_finds_a_repeated_key_among_many_at_once() -> None:
     began = time.process_time()
     with pytest.raises(InvalidRequest, match="'k99999' twice"):
         decode_object(f'{{{keys}, "k99999": 2}}'.encode())
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < LINEAR_S
 
 
 def test_decode_refuses_more_values_than_allowed_before_it_decodes_them() -> None:
