@@ -296,10 +296,10 @@ def test_the_sandbox_keeps_templates_from_python(source: str) -> None:
     ],
 )
 def test_the_sandbox_ends_templates_that_run_or_grow_away(source: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(TemplateRefused):
         render(source)
-    assert time.monotonic() - began < 20  # without the bound: for ever, or out of memory
+    assert time.process_time() - began < 20  # without the bound: for ever, or out of memory
 
 
 def test_each_rendering_has_its_own_steps() -> None:
