@@ -72,12 +72,13 @@ def inn(
     monkeypatch.delenv("INNKEEPER_API_KEY", raising=False)
     yield Inn(url, pid, registry, capsys)
     registry.write_text(REGISTRY)
-    httpx.post(f"{url}/admin/registry/reload").raise_for_status()
-    for model in httpx.get(f"{url}/admin/models").json()["models"]:
-        if model["state"] != "unloaded":
-            httpx.post(f"{url}/admin/models/{model['id']}/unload", json={"mode": "force"}).raise_for_status()
-        if model["pinned"]:
-            httpx.post(f"{url}/admin/models/{model['id']}/unpin").raise_for_status()
+    with httpx.Client(base_url=f"{url}/admin", timeout=BOUND_S) as client:
+        client.post("/registry/reload").raise_for_status()
+        for model in client.get("/models").json()["models"]:
+            if model["state"] != "unloaded":
+                client.post(f"/models/{model['id']}/unload", json={"mode": "force"}).raise_for_status()
+            if model["pinned"]:
+                client.post(f"/models/{model['id']}/unpin").raise_for_status()
 
 
 def words(text: str) -> list[list[str]]:
@@ -109,7 +110,7 @@ def test_ps_shows_a_failure_and_who_waits(inn: Inn) -> None:
     inn.refused("load", "torn")
     while "failed" not in inn.run("ps"):
         pass  # the load is answered before its worker is gone
-    with httpx.Client(base_url=inn.url) as client, _streaming(client):
+    with httpx.Client(base_url=inn.url, timeout=BOUND_S) as client, _streaming(client):
         waiting = threading.Thread(target=httpx.post, args=(f"{inn.url}/admin/models/b/load",), kwargs={"timeout": 60})
         waiting.start()
         while not inn.json("ps")["queue"]:
@@ -137,7 +138,7 @@ class _streaming:
 
 
 def test_unload_says_what_else_could_be_done(inn: Inn) -> None:
-    with httpx.Client(base_url=inn.url) as client, _streaming(client):
+    with httpx.Client(base_url=inn.url, timeout=BOUND_S) as client, _streaming(client):
         busy = inn.refused("unload", "org/a", "--deadline", "0.1")
         assert "is still in use by lease-" in busy and "--mode abort" in busy
         assert "waited for lease-" in inn.run("unload", "org/a", "--mode", "abort")
@@ -214,7 +215,7 @@ def test_capacity_is_an_estimate_until_the_model_is_loaded(inn: Inn) -> None:
 
 def test_leases_are_listed_and_cancelled(inn: Inn) -> None:
     assert inn.run("leases") == "no leases: nobody uses a model now\n"
-    with httpx.Client(base_url=inn.url) as client, _streaming(client):
+    with httpx.Client(base_url=inn.url, timeout=BOUND_S) as client, _streaming(client):
         head, row = words(inn.run("leases"))
         assert head == ["lease", "model", "generation", "age", "client", "route"]
         assert row[1] == "org/a" and row[-1] == "/v1/chat/completions"
@@ -286,7 +287,7 @@ def test_reload_says_what_changed(inn: Inn) -> None:
 def test_sighup_reloads_as_the_command_does(inn: Inn) -> None:
     inn.registry.write_text(REGISTRY + '  - {id: late, source: "sim:", simulate: {weights: 1GiB}}\n')
     os.kill(inn.pid, signal.SIGHUP)
-    with httpx.Client(base_url=inn.url) as client:
+    with httpx.Client(base_url=inn.url, timeout=BOUND_S) as client:
         while client.get("/v1/models/late").status_code != 200:
             pass
         inn.registry.write_text("models: nonsense")
