@@ -86,7 +86,7 @@ async def test_client_leaving_while_its_body_is_read_is_nobodys_error(caplog: py
         writer.write(post(CHAT, chat_body())[:-5])
         await writer.drain()
         writer.close()
-        async with httpx.AsyncClient(base_url=served.url) as client:
+        async with httpx.AsyncClient(base_url=served.url, timeout=BOUND_S) as client:
             assert (await client.get("/health")).status_code == 200
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
@@ -214,7 +214,7 @@ async def test_keepalive_reaches_the_client_and_real_status_before_it() -> None:
 async def test_refused_body_leaves_the_connection_usable() -> None:
     async with (
         serving(make_app(FakeResidency(delta("hi"), finished()), max_body_bytes=1000)) as served,
-        httpx.AsyncClient(base_url=served.url) as client,
+        httpx.AsyncClient(base_url=served.url, timeout=BOUND_S) as client,
     ):
         large = await client.post(CHAT, content=b"x" * 200_000, headers={"content-type": "application/json"})
         small = await client.post(CHAT, json=chat_body())

@@ -144,7 +144,7 @@ async def test_client_that_leaves_ends_the_work_and_the_lease(path: str, words: 
         await lease.cancelled.wait()
         await lease.released.wait()
         await app.state.services.live.wait_idle()
-        async with httpx.AsyncClient(base_url=served.url) as client:
+        async with httpx.AsyncClient(base_url=served.url, timeout=BOUND_S) as client:
             counted = await metrics(client)
     assert counted["innkeeper_answers_total:cancelled"] == 1
     assert "innkeeper_inputs_total" not in counted

@@ -227,7 +227,7 @@ async def test_pings_keep_a_waiting_stream_alive() -> None:
     async with (
         asyncio.timeout(BOUND_S),
         serving(make_app(residency, keepalive_s=0.02)) as served,
-        httpx.AsyncClient(base_url=served.url) as http,
+        httpx.AsyncClient(base_url=served.url, timeout=BOUND_S) as http,
         http.stream("POST", "/v1/messages", json={**BODY, "stream": True}) as answer,
     ):
         async for line in answer.aiter_lines():
