@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,6 +20,7 @@ from engines.scheduling.pacing import Pacer
 from engines.text.batcher import Batcher
 from engines.text.row import Row, RowEvent, RowToken
 from engines.text.sampling import SamplingParameters, uniforms
+from tests.engines.helpers_clock import FakeClock
 
 __all__ = [
     "EOS",
@@ -188,9 +188,10 @@ def make_batcher(
     bytes_per_token: int = 1,
     grant: int | None = None,
     runs_ahead: bool = True,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] | None = None,
     **options: Any,
 ) -> Batcher:
+    """Without a ``clock`` time stands still, however slow the machine is."""
     return Batcher(
         model,
         width=width,
@@ -198,7 +199,7 @@ def make_batcher(
         admission=KvAdmission(KvCost(bytes_per_token), grant),
         pacer=FixedPacer(chunk),
         runs_ahead=runs_ahead,
-        clock=clock,
+        clock=FakeClock().now if clock is None else clock,
         **options,
     )
 
