@@ -207,7 +207,8 @@ async def test_context_is_kept_to_by_truncation_only_where_it_is_asked_for(house
     assert kept.usage.input_tokens == 30
 
 
-async def test_background_is_left_taken_up_and_cancelled(house: House) -> None:
+async def begun_in_the_background(house: House) -> list[Any]:
+    """The events of an endless response, up to its first text; it is made on."""
     stream = await house.responses.create(model="slow", input="go on", background=True, stream=True)
     seen = []
     async for event in stream:
@@ -215,6 +216,11 @@ async def test_background_is_left_taken_up_and_cancelled(house: House) -> None:
         if event.type == "response.output_text.delta":
             break
     await stream.close()
+    return seen
+
+
+async def test_background_is_left_taken_up_and_cancelled(house: House) -> None:
+    seen = await begun_in_the_background(house)
     id = seen[0].response.id
     rest = await house.responses.retrieve(id, stream=True, starting_after=seen[-1].sequence_number)
     following = asyncio.create_task(anext(aiter(rest)))
@@ -253,10 +259,9 @@ async def test_what_is_stored_survives_a_restart_and_a_kill(tmp_path: Path) -> N
 async def test_shutdown_ends_what_is_made_in_the_background(tmp_path: Path) -> None:
     registry = f"server: {{shutdown_grace_s: 4}}\n{SIMULATED}"
     async with open_house(tmp_path, registry) as it:
-        made = await it.responses.create(model="slow", input="go on", background=True)
-        await it.gateway.transition("slow", "loaded")
+        begun = await begun_in_the_background(it)
     async with open_house(tmp_path, registry) as it:
-        ended = await it.responses.retrieve(made.id)
+        ended = await it.responses.retrieve(begun[0].response.id)
     assert (ended.status, ended.error.message) == ("failed", "the server is shutting down")
     assert ended.output_text.startswith("w0")
 
