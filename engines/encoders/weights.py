@@ -79,8 +79,8 @@ class Linear:
     def joined(parts: Sequence[Linear], compute: mx.Dtype) -> Linear | None:
         """One matrix of all their rows, a copy of at most ``_JOINED_BYTES``; None where there is no such or it saves nothing.
 
-        A product of a few texts with a small matrix is half made of starting it: the query, key and value of all-MiniLM-L6-v2 are a
-        fourteenth of the time of one text.
+        Starting a product costs as much for a small matrix as for a large one: with its query, key and value matrices together
+        all-MiniLM-L6-v2 reads one text in 5 to 7 % less.
         """
         first = parts[0]
         alike = all(

@@ -12,9 +12,9 @@ Order of the filters, as most engines have it: temperature, top_k, top_p, min_p.
 The draw goes down a tree over the vocabulary, whose leaves are tokens in runs of 64 and whose nodes weigh what is below them: runs
 of 4096, of 64, then tokens. At each level it inverts the cumulative distribution of the node's children at a uniform number, a
 pure function of (seed, position of the token in its row, prompt included, level). So neither the batch's width nor joins,
-neighbours, preemption or device change a row's text, and a vocabulary of 262,144 tokens costs no noise vector. The levels are
-there because logits of one row differ by a rounding between widths and devices: in one inversion over the whole vocabulary such a
-shift, summed over thousands of tokens, exceeds the weights of most, and nearly every draw from the tail would change with it.
+neighbours, preemption or device change a draw, and a vocabulary of 262,144 tokens costs no noise vector. They may change a row's
+logits by a rounding. In one inversion over the whole vocabulary the rounding of a few likely tokens shifts the many unlikely ones by
+more than their weights, so that draws from the tail change with it; going down by levels, a draw changes at near ties only.
 Rows that need no filter pay for none.
 """
 
