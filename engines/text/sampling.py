@@ -13,8 +13,8 @@ The draw goes down a tree over the vocabulary, whose leaves are tokens in runs o
 of 4096, of 64, then tokens. At each level it inverts the cumulative distribution of the node's children at a uniform number, a
 pure function of (seed, position of the token in its row, prompt included, level). So neither the batch's width nor joins,
 neighbours, preemption or device change a draw, and a vocabulary of 262,144 tokens costs no noise vector. They may change a row's
-logits by a rounding. In one inversion over the whole vocabulary the rounding of a few likely tokens shifts the many unlikely ones by
-more than their weights, so that draws from the tail change with it; going down by levels, a draw changes at near ties only.
+logits by a rounding. In one inversion over the whole vocabulary the rounding of a few likely tokens shifts the many unlikely ones
+by more than their weights, so that draws from the tail change with it; going down by levels, a draw changes at near ties only.
 Rows that need no filter pay for none.
 """
 

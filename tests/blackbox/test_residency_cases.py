@@ -10,8 +10,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 
 from tests.blackbox.helpers_gateway import Gateway, bounded, children, running_gateway, still_there
 from tests.engines.gguf.helpers_tiny import tiny_gguf, tiny_model
+from tests.engines.helpers_worker import stopped
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -138,7 +139,7 @@ async def test_r10_one_of_two_waiters_leaves_and_the_load_goes_on(serve: Serve) 
     async with serve(sim("a", 4, load_s=0.2), abandon_grace_s=0.05) as gateway:
         leaving, staying = gateway.ask("a"), gateway.ask("a")
         await gateway.transition("a", "loading")
-        async with stopped(await gateway.worker_pid("a")):  # so that the load does not end meanwhile
+        with stopped(await gateway.worker_pid("a")):  # so that the load does not end meanwhile
             await bounded(_until(lambda: _waiting(gateway), 2))
             leaving.cancel()
             await bounded(_until(lambda: _waiting(gateway), 1))
@@ -380,7 +381,7 @@ async def test_r8_reload_drains_one_model_and_holds_up_no_other(serve: Serve) ->
         pid = await gateway.worker_pid("a")
         stream = await gateway.stream("a", 50)
         await stream.first_text()
-        async with stopped(pid):  # so that the stream does not end meanwhile
+        with stopped(pid):  # so that the stream does not end meanwhile
             assert (await gateway.rewrite(text(2000)))[0] == 200
             await gateway.transition("a", "draining")
             queued = gateway.ask("a")
@@ -402,7 +403,7 @@ async def test_reloads_in_a_row_evict_nobody_and_hide_no_lease(serve: Serve) -> 
         pid = await gateway.worker_pid("a")
         stream = await gateway.stream("a", 50)
         await stream.first_text()
-        async with stopped(pid):  # so that the stream does not end meanwhile
+        with stopped(pid):  # so that the stream does not end meanwhile
             for context in (2000, 3000):
                 assert (await gateway.rewrite(registry(*models(context))))[0] == 200
             shown = await gateway.model("a")
@@ -456,13 +457,13 @@ async def test_r31_no_worker_survives_the_gateway(serve: Serve) -> None:
         stream = await gateway.stream("a", 2000)
         await stream.first_text()
         await gateway.chat("b")
-        stopped = await gateway.worker_pid("b")
-        os.kill(stopped, signal.SIGSTOP)
+        still = await gateway.worker_pid("b")
+        os.kill(still, signal.SIGSTOP)
         asked = [asyncio.create_task(gateway.admin("POST", "/models/b/unload")), gateway.ask("c")]
         await gateway.transition("b", "unloading")
         await gateway.transition("c", "loading")
         workers = children(gateway.process.pid)
-        assert stopped in workers and len(workers) == 3
+        assert still in workers and len(workers) == 3
         watches = [os.pidfd_open(pid) for pid in workers]
         gateway.process.kill()
         await gateway.process.wait()
@@ -579,16 +580,6 @@ async def test_state_directory_that_cannot_be_made_is_told_and_is_no_failure(tmp
     async with running_gateway(tmp_path, text, environment={"XDG_STATE_HOME": "/dev/full"}) as gateway:
         assert (await gateway.chat("real")).status == 200
         assert "/dev/full/innkeeper" in await gateway.warning("cannot be written")
-
-
-@asynccontextmanager
-async def stopped(pid: int) -> AsyncIterator[None]:
-    """Within the block this process does nothing."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 async def _exited(watch: int) -> None:

@@ -149,10 +149,15 @@ def _stat(process: Path) -> list[str]:
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
+def state(pid: int) -> str:
+    """The letter that ``ps`` has for it, on Linux and macOS; nothing where there is no such process."""
+    ps = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return ps.stdout.strip()[:1]
+
+
 def lives(pid: int) -> bool:
     """False for a zombie too: nobody may be there to reap an orphan."""
-    ps = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return ps.stdout.strip()[:1] not in ("", "Z", "X")
+    return state(pid) not in ("", "Z", "X")
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -165,4 +170,14 @@ def until(holds: Callable[[], bool]) -> None:
 def stop(pid: int) -> None:
     """SIGSTOP, and waits until the process has stopped."""
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: _stat(Path("/proc") / str(pid))[0] == "T")
+    until(lambda: state(pid) == "T")
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Within the block this process does nothing."""
+    stop(pid)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import httpx
 
 from gateway.residency.event_feed import Transition
+from tests.engines.helpers_worker import stopped
 from tests.gateway.helpers_app import chat_body
 from tests.gateway.helpers_house import House, house, rewrite
 from tests.gateway.helpers_residency import BOUND_S
@@ -121,7 +120,7 @@ async def test_load_that_fails_is_its_error_and_unload_clears_it() -> None:
 async def test_unload_drain_waits_for_leases_and_names_them() -> None:
     async with house(registry(SLOW)) as running, watching(running) as watcher:
         await verb(running, "slow", "load")
-        async with stopped(running):  # so that the answer does not end meanwhile
+        with stopped(await worker_pid(running)):  # so that the answer does not end meanwhile
             asking = asyncio.create_task(running.http.post(CHAT, json=chat_body(model="slow", max_tokens=20)))
             await until_leased(running)
             unloading = asyncio.create_task(verb(running, "slow", "unload"))
@@ -131,15 +130,10 @@ async def test_unload_drain_waits_for_leases_and_names_them() -> None:
         assert (answer.json()["state"], answer.json()["waited_for"]) == ("unloaded", ["lease-1"])
 
 
-@asynccontextmanager
-async def stopped(running: House) -> AsyncIterator[None]:
-    """Within the block the one worker does nothing."""
+async def worker_pid(running: House) -> int:
+    """Of the one worker that has a model."""
     (worker,) = [worker for worker in (await running.status())["workers"] if worker["model"] is not None]
-    os.kill(worker["pid"], signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker["pid"], signal.SIGCONT)
+    return int(worker["pid"])
 
 
 async def until_leased(running: House) -> list[dict[str, Any]]:
@@ -355,7 +349,7 @@ async def test_reload_that_removes_a_model_under_load_lets_it_finish(tmp_path: P
     path = tmp_path / "registry.yaml"
     async with house(registry(SLOW, sim("a")), path=path) as running, watching(running) as watcher:
         await verb(running, "slow", "load")
-        async with stopped(running):  # so that the answer does not end meanwhile
+        with stopped(await worker_pid(running)):  # so that the answer does not end meanwhile
             asking = asyncio.create_task(running.http.post(CHAT, json=chat_body(model="slow", max_tokens=20)))
             await until_leased(running)
             rewrite(path, registry(sim("a")))
